@@ -1,0 +1,61 @@
+# Needs python3, make and gcc, nothing else. `make help` lists the targets.
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+PAGODA := .venv/bin/pagoda
+WORKERS ?= 2
+QUESTION ?= What is the capital of France?
+
+# One BLAS thread a process: the test workers already fill the cores.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+PYTEST := $(TEST_ENV) $(PYTHON) -m pytest
+INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run test test-fast test-slow soak lint format coverage bench-host clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed-base ## Make .venv and install pagoda, without torch
+setup-dev: .venv/.installed-dev ## The same with the development tools and the test oracles
+
+.venv/.installed-base: $(INSTALLED_FROM)
+	@scripts/install base
+	@touch $@
+
+.venv/.installed-dev: $(INSTALLED_FROM)
+	@scripts/install dev
+	@touch .venv/.installed-base $@
+
+run: setup ## Pull the default model, answer a question, stay in a chat
+	@$(PAGODA) run smollm2 --temperature 0 --first "$(QUESTION)"
+
+test: lint test-fast ## Lint, types and every test that is not slow
+
+test-fast: setup-dev
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not soak and not gpu"
+
+test-slow: setup-dev ## The slow tests: real models, vocabularies, long properties
+	$(PYTEST) -m "slow and not soak and not gpu"
+
+soak: setup-dev ## The tests that run for many minutes
+	$(PYTEST) -m "soak and not gpu"
+
+lint: setup-dev ## ruff check, ruff format --check, mypy
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+format: setup-dev ## Let ruff format and mend what it can
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+coverage: setup-dev ## The fast tests with a coverage report
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not soak and not gpu" --cov --cov-report=term
+
+bench-host: setup-dev ## Host time of plan + commit against rows and waiting requests
+	$(TEST_ENV) $(PYTHON) benchmarks/host_cost.py
+
+clean: ## Remove .venv and every cache (models are kept)
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov
+	find pagoda tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,57 @@
+"""Fixtures of every test: real models by name, hypothesis profiles, and the integrity check that follows each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: two shared cores make the time of one example a matter of luck. In CI the examples are always the same.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+class ChecksIntegrity(Protocol):
+    """A resource owner that can tell whether its books are in order."""
+
+    def check_integrity(self) -> None: ...
+
+
+watched: WeakSet[ChecksIntegrity] = WeakSet()
+"""Every living resource owner a test has made. Weak, so that being watched keeps nothing alive."""
+
+
+@pytest.fixture(autouse=True)
+def integrity() -> Iterator[WeakSet[ChecksIntegrity]]:
+    """An integrity check that runs after every test, over all owners that are still alive."""
+    yield watched
+    for owner in list(watched):
+        try:
+            owner.check_integrity()
+        except BaseException:
+            # One failure is enough: the owner may outlive this test in a wider fixture.
+            watched.discard(owner)
+            raise
+
+
+def pulled(name: str) -> Path:
+    """The file of a model in the user's store (or PAGODA_HOME), fetched by the first test that needs it."""
+    from pagoda.weights.store import ensure_model
+
+    return Path(ensure_model(name))
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    return pulled("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    return pulled("gemma3-270m")
