@@ -44,7 +44,7 @@ def pulled(name: str) -> Path:
     """The file of a model in the user's store (or PAGODA_HOME), fetched by the first test that needs it."""
     from pagoda.weights.store import ensure_model
 
-    return Path(ensure_model(name))
+    return ensure_model(name)
 
 
 @pytest.fixture(scope="session")
