@@ -25,7 +25,7 @@ class WeightFormat:
         return num_elements // self.block_size * self.block_bytes
 
     def dequantize(self, raw: np.ndarray) -> np.ndarray:
-        """Decode a uint8 array whose last axis holds whole blocks into a fresh float32 array of the same leading axes."""
+        """Decode uint8 rows of whole blocks (the last axis) into a fresh float32 array with the same leading axes."""
         if raw.dtype != np.uint8 or raw.ndim == 0 or raw.shape[-1] % self.block_bytes:
             raise ValueError(f"{self.name}: expected uint8 rows of whole {self.block_bytes}-byte blocks")
         row_blocks = raw.shape[-1] // self.block_bytes
@@ -46,7 +46,9 @@ def packed(*fields: tuple[str, str] | tuple[str, str, int]) -> np.dtype:
     return np.dtype([(name, kind, tuple(length)) if length else (name, kind) for name, kind, *length in fields])
 
 
-def block_format(name: str, block_size: int, layout: np.dtype, decode: Callable[[np.ndarray], np.ndarray]) -> WeightFormat:
+def block_format(
+    name: str, block_size: int, layout: np.dtype, decode: Callable[[np.ndarray], np.ndarray]
+) -> WeightFormat:
     """A format whose decoder sees one record of `layout` per block."""
 
     def decode_bytes(blocks: np.ndarray) -> np.ndarray:
@@ -56,7 +58,7 @@ def block_format(name: str, block_size: int, layout: np.dtype, decode: Callable[
 
 
 def bit_fields(packed_bytes: np.ndarray, num_bits: int) -> np.ndarray:
-    """Split bytes (..., k) into fields (..., 8 / num_bits, k), lowest bits first: field f of byte j is element f * k + j."""
+    """Split bytes (..., k) into fields (..., 8 / num_bits, k), lowest bits first: byte j holds numbers j, k + j, 2k + j."""
     shifts = np.arange(0, 8, num_bits, dtype=np.uint8)[:, None]
     return (packed_bytes[..., None, :] >> shifts) & np.uint8((1 << num_bits) - 1)
 

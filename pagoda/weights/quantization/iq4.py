@@ -14,7 +14,7 @@ def _decode_iq4_nl(records: np.ndarray) -> np.ndarray:
 
 
 def _decode_iq4_xs(records: np.ndarray) -> np.ndarray:
-    # Eight sub-blocks of 32 elements; scale i has its low nibble in nibble i of scales_low, its top bits in scales_high.
+    # Eight sub-blocks of 32 elements; scale i has its low four bits in scales_low, its top two in scales_high.
     runs = np.arange(8, dtype=np.uint8)
     low = (records["scales_low"][:, runs // 2] >> (runs % 2 * 4).astype(np.uint8)) & 15
     high = (records["scales_high"][:, None] >> (runs * 2).astype(np.uint16)) & 3
