@@ -1,0 +1,27 @@
+"""From a checkpoint to a model."""
+
+from __future__ import annotations
+
+from pagoda.models.base import Model
+from pagoda.models.build import DecoderBuilder
+from pagoda.models.config import ModelConfig
+from pagoda.models.config_reader import ConfigReader
+from pagoda.models.registry import find_family
+from pagoda.models.weight_source import Progress, WeightSource
+from pagoda.weights.checkpoint import Checkpoint
+
+
+def load_model(checkpoint: Checkpoint, progress: Progress | None = None) -> Model:
+    """Every tensor is checked against the configuration; none is decoded yet."""
+    family = find_family(checkpoint.kind, checkpoint.config)
+    names = family.gguf_names if checkpoint.kind == "gguf" else family.huggingface_names
+    source = WeightSource(checkpoint, names, progress)
+    return DecoderBuilder(read_config(checkpoint), source).build()
+
+
+def read_config(checkpoint: Checkpoint) -> ModelConfig:
+    family = find_family(checkpoint.kind, checkpoint.config)
+    if checkpoint.kind == "gguf":
+        reader = ConfigReader(checkpoint.config, "GGUF metadata", f"{family.gguf_architecture}.")
+        return family.read_gguf(reader, checkpoint)
+    return family.read_huggingface(ConfigReader(checkpoint.config, "config.json"))
