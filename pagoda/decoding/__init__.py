@@ -1,0 +1,9 @@
+"""Logits to tokens, on the worker."""
+
+from __future__ import annotations
+
+from pagoda.decoding.prompt_scores import prompt_logprobs
+from pagoda.decoding.sampler import SamplingState
+from pagoda.decoding.seeds import SeedSource
+
+__all__ = ["SamplingState", "SeedSource", "prompt_logprobs"]
