@@ -8,9 +8,13 @@ import numpy.typing as npt
 from pagoda.kernels.base import FloatArray, IntArray, Weight
 from pagoda.kernels.reference.dense_weights import DenseWeights
 
+# Up to so many tokens BLAS is quicker with the large matrix on the left.
+FEW_TOKENS = 32
+
 
 def linear(x: FloatArray, matrix: FloatArray, bias: FloatArray | None, accumulate: npt.DTypeLike) -> FloatArray:
-    product = x.astype(accumulate, copy=False) @ matrix.astype(accumulate, copy=False).T
+    left, right = x.astype(accumulate, copy=False), matrix.astype(accumulate, copy=False)
+    product = np.ascontiguousarray((right @ left.T).T) if len(x) <= FEW_TOKENS else left @ right.T
     if bias is not None:
         product += bias
     return product.astype(np.float32, copy=False)
