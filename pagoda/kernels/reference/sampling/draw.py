@@ -9,8 +9,10 @@ from pagoda.kernels.reference.philox import Stream, gumbel, gumbel_all
 from pagoda.kernels.reference.sampling.candidates import Candidates
 from pagoda.kernels.sampling import Draws, FloatArray, IntArray
 
-# One block of random words serves four neighbouring tokens: from this share of the vocabulary on, all of it is cheaper.
+# One block of random words serves four neighbouring tokens: a pool of a quarter of the vocabulary is cheaper taken from
+# the noise of all of it. Short pools of many rows are cheaper joined into one call.
 DENSE_SHARE = 0.25
+DENSE_SIZE = 4096
 
 
 def greedy(logits: FloatArray) -> IntArray:
@@ -21,7 +23,7 @@ def greedy(logits: FloatArray) -> IntArray:
 def draw(pools: list[Candidates], draws: Draws, rows: npt.NDArray[np.int64], vocab_size: int) -> IntArray:
     """One token a pool: the best of logit + noise. Pool i belongs to the row rows[i] of the step."""
     sizes = np.array([len(pool) for pool in pools])
-    sparse = np.flatnonzero(sizes < DENSE_SHARE * vocab_size)
+    sparse = np.flatnonzero(sizes < max(DENSE_SHARE * vocab_size, DENSE_SIZE))
     noise = dict(zip(sparse.tolist(), _sparse_noise(pools, draws, rows, sparse), strict=True))
     tokens = np.empty(len(pools), dtype=np.int32)
     for index, pool in enumerate(pools):
