@@ -15,7 +15,7 @@ MAX_FILE_BYTES = 64 << 20
 MEMORY_ALLOWANCE = 48 << 20
 
 # Upper bounds of what CPython allocates for one object, one list, and one item of either with its key.
-_OBJECT_BYTES, _LIST_BYTES, _ITEM_BYTES = 400, 160, 320
+_OBJECT_BYTES, _LIST_BYTES, _ITEM_BYTES = 240, 100, 240
 
 
 def read_json_object(path: Path, model_bytes: int = 0) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def block_format(
 
 
 def bit_fields(packed_bytes: np.ndarray, num_bits: int) -> np.ndarray:
-    """Split bytes (..., k) into fields (..., 8 / num_bits, k), lowest bits first: byte j holds numbers j, k + j, 2k + j."""
+    """Split bytes (..., k) into fields (..., 8 / num_bits, k), lowest first: byte j holds numbers j, k + j, ..."""
     shifts = np.arange(0, 8, num_bits, dtype=np.uint8)[:, None]
     return (packed_bytes[..., None, :] >> shifts) & np.uint8((1 << num_bits) - 1)
 
