@@ -1,0 +1,23 @@
+"""What a model says about its cache: which layers share a page table and how long a page stays useful."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class CacheGroup(msgspec.Struct, frozen=True):
+    """Layers whose keys and values live and die together; a row has one page table for each group.
+
+    `full` keeps every token. `window` needs only the last `window` tokens, so pages behind it are given back.
+    """
+
+    kind: Literal["full", "window"]
+    layers: tuple[int, ...]
+    num_kv_heads: int
+    head_dim: int
+    window: int = 0
+
+    def bytes_per_token(self, bytes_per_value: int) -> int:
+        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * bytes_per_value

@@ -1,0 +1,104 @@
+"""The decision log: bounded, in memory, and always openable from its own first entry.
+
+It is kept in segments. Each opens with the scheduler's whole state; when the newest is full another begins and the
+oldest is dropped. Written to a file, the log is everything a replay needs, and it holds no token id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pagoda.core.errors import PagodaError
+from pagoda.scheduler.decisions import Decision
+from pagoda.scheduler.events import Cancel, Event, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.state import SchedulerState, take_state
+
+if TYPE_CHECKING:
+    from pagoda.scheduler.scheduler import Scheduler
+
+FORMAT = "pagoda decision log 1"
+Entry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | Decision
+
+
+class DecisionEntry(msgspec.Struct, frozen=True, tag="decision"):
+    """A decision as it stands in a file, among the events."""
+
+    decision: Decision
+
+
+FileEntry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | DecisionEntry
+
+
+class LogFile(msgspec.Struct, frozen=True):
+    format: str
+    state: SchedulerState
+    entries: tuple[FileEntry, ...]
+
+
+class _Segment:
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+        self.entries: list[Event | Decision] = []
+        # A state costs by its size, so a segment is never shorter than what the next state will cost.
+        self.least = 4 * (len(state.sequences) + len(state.cache.nodes))
+
+
+class DecisionLog:
+    """At most two segments of `segment_entries` (more only while the scheduler's own state is larger than that)."""
+
+    def __init__(self, segment_entries: int = 50_000) -> None:
+        self._segment_entries = segment_entries
+        self._segments: list[_Segment] = []
+        self._scheduler: Scheduler | None = None
+
+    def attach(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._segments = [_Segment(take_state(scheduler))]
+
+    def record(self, event: Event) -> None:
+        self._segments[-1].entries.append(event)
+
+    def note(self, decision: Decision) -> None:
+        self._segments[-1].entries.append(decision)
+
+    def make_room(self) -> None:
+        """Called between events, when the state is whole."""
+        newest = self._segments[-1]
+        if len(newest.entries) >= max(self._segment_entries, newest.least) and self._scheduler is not None:
+            self._segments = [newest, _Segment(take_state(self._scheduler))]
+
+    def __len__(self) -> int:
+        return sum(len(segment.entries) for segment in self._segments)
+
+    def __iter__(self) -> Iterator[Event | Decision]:
+        for segment in self._segments:
+            yield from segment.entries
+
+    def decisions(self, request_id: str | None = None) -> list[Decision]:
+        return [e for e in self if isinstance(e, Decision) and request_id in (None, e.request_id)]
+
+    def as_file(self) -> LogFile:
+        entries = tuple(DecisionEntry(e) if isinstance(e, Decision) else e for e in self)
+        return LogFile(FORMAT, self._segments[0].state, entries)
+
+    def save(self, path: Path) -> None:
+        data = msgspec.msgpack.encode(self.as_file())
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(data)
+        partial.replace(path)
+
+
+def load_log(path: Path) -> LogFile:
+    try:
+        log = msgspec.msgpack.decode(path.read_bytes(), type=LogFile)
+    except OSError as error:
+        raise PagodaError(f"cannot read the log {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, PagodaError) as error:
+        raise PagodaError(f"{path} is not a whole decision log: {error}") from None
+    if log.format != FORMAT:
+        raise PagodaError(f"{path} has the log format {log.format!r}; this version reads {FORMAT!r}")
+    return log

@@ -1,0 +1,73 @@
+"""Run a decision log again and see whether every plan and every decision comes out as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pagoda.core.errors import PagodaError
+from pagoda.core.plan import StepPlan
+from pagoda.scheduler.decisions import Decision
+from pagoda.scheduler.draft import plan_digest
+from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.log import DecisionEntry, DecisionLog, LogFile
+from pagoda.scheduler.scheduler import Scheduler
+from pagoda.scheduler.state import empty_cache, put_state
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    num_plans: int
+    num_decisions: int
+    first_difference: str
+    """Empty when everything was reproduced."""
+
+
+def scheduler_from(log: LogFile) -> Scheduler:
+    """A scheduler in the state that the log opens with."""
+    scheduler = Scheduler(log.state.config, empty_cache(log.state))
+    put_state(scheduler, log.state)
+    return scheduler
+
+
+def replayed_plans(log: LogFile, scheduler: Scheduler) -> Iterator[tuple[PlanMade, StepPlan]]:
+    """Feed the log's events to the scheduler; each plan as it was noted and as it is made now."""
+    for entry in log.entries:
+        match entry:
+            case Submit():
+                with suppress(PagodaError):  # refused then, refused now: the decision says so
+                    scheduler.submit(entry)
+            case Cancel():
+                scheduler.cancel(entry)
+            case Stop():
+                scheduler.stop(entry)
+            case PushBack():
+                scheduler.push_back(entry)
+            case StepOutcome():
+                scheduler.commit(entry)
+            case PlanMade():
+                yield entry, scheduler.plan(entry.now)
+            case DecisionEntry():
+                pass  # an output, compared at the end
+
+
+def replay(log: LogFile) -> ReplayReport:
+    scheduler = scheduler_from(log)
+    scheduler.log = DecisionLog(segment_entries=len(log.entries) + 1)
+    scheduler.log.attach(scheduler)
+    num_plans = 0
+    for noted, plan in replayed_plans(log, scheduler):
+        num_plans += 1
+        if plan_digest(plan) != noted.digest:
+            return ReplayReport(num_plans, 0, f"the plan of step {noted.step_id} came out differently")
+    then = [entry.decision for entry in log.entries if isinstance(entry, DecisionEntry)]
+    now = scheduler.log.decisions()
+    return ReplayReport(num_plans, len(now), _first_difference(then, now))
+
+
+def _first_difference(then: list[Decision], now: list[Decision]) -> str:
+    for before, after in zip(then, now, strict=False):
+        if before != after:
+            return f"step {before.step_id}: noted {before}, replayed {after}"
+    return "" if len(then) == len(now) else f"{len(then)} decisions were noted, {len(now)} replayed"

@@ -1,0 +1,233 @@
+"""A random life for a scheduler: requests come, fork, finish, are cancelled and pushed back; results come late."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pagoda.core.cache import CacheGroup
+from pagoda.core.config import SchedulerConfig
+from pagoda.core.errors import CapacityError
+from pagoda.core.plan import StepPlan
+from pagoda.kv_cache import KVCacheManager, extend_chain, root_hash
+from pagoda.scheduler import Cancel, DecisionLog, Finished, PageNames, PushBack, Scheduler, StepOutcome, Stop, Submit
+from pagoda.scheduler.draft import plan_digest
+
+FULL = CacheGroup("full", (0,), 1, 8)
+WINDOW = CacheGroup("window", (1,), 1, 8, window=20)
+
+
+@dataclass
+class Answer:
+    """What the driver knows of one sequence, checked against what the scheduler plans for it."""
+
+    request_id: str
+    sample_index: int
+    tokens: list[int]
+    num_prompt: int
+    goal: int
+    num_named: int
+    num_computed: int = 0
+    is_done: bool = False
+
+
+@dataclass
+class RandomLife:
+    """Drives a scheduler with seeded random events and checks every plan against an independent count."""
+
+    seed: int
+    delay: int = 0
+    num_drafts: int = 0
+    policy: str = "fcfs"
+    groups: tuple[CacheGroup, ...] = (FULL,)
+    num_pages: int = 40
+    page_size: int = 4
+    max_num_seqs: int = 6
+    caching: bool = True
+    segment_entries: int = 1_000_000
+    answers: dict[int, Answer] = field(default_factory=dict)
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    unfinished: dict[str, int] = field(default_factory=dict)
+    plans: list[bytes] = field(default_factory=list)
+    pending: deque[StepPlan] = field(default_factory=deque)
+    num_finished: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        config = SchedulerConfig(
+            policy=self.policy,  # type: ignore[arg-type]
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=max(self.max_num_seqs * (1 + self.num_drafts), 24),
+            num_draft_tokens=self.num_drafts,
+        )
+        sizes = [self.num_pages for _ in self.groups]
+        self.cache = KVCacheManager(self.groups, sizes, self.page_size, self.caching)
+        self.scheduler = Scheduler(config, self.cache, DecisionLog(self.segment_entries))
+        self.row_of: dict[int, int] = {}
+        self.tables: dict[int, list[list[int]]] = {}
+        self.num_submitted = 0
+        self.time = 0.0
+
+    def step(self, load: float = 0.5) -> None:
+        """One turn of the loop: some events, a plan, and the result of an older plan."""
+        while self.random.random() < load and len(self.unfinished) < 40:
+            self.submit()
+        if self.random.random() < 0.05 and self.unfinished:
+            self.cancel(self.random.choice(list(self.unfinished)))
+        if self.random.random() < 0.05 and self.row_of:
+            self.scheduler.push_back(PushBack(self.random.choice(list(self.row_of.values()))))
+        if self.random.random() < 0.02 and self.row_of:
+            self.stop(self.random.choice(list(self.row_of.values())))
+        self.time += 0.01
+        plan = self.scheduler.plan(self.time)
+        self.plans.append(plan_digest(plan))
+        self.take(plan)
+        self.pending.append(plan)
+        if len(self.pending) > self.delay:
+            self.give(self.pending.popleft())
+
+    def submit(self) -> None:
+        rng = self.random
+        stem = [rng.randrange(3)] * rng.choice([0, 3, 8, 16])  # few stems, so that prefixes are shared
+        prompt = stem + [rng.randrange(3) for _ in range(rng.randrange(1, 30))]
+        request_id = f"r{self.num_submitted}"
+        self.num_submitted += 1
+        names = extend_chain(root_hash("m"), prompt, self.page_size) if self.caching else []
+        event = Submit(
+            request_id=request_id,
+            num_prompt_tokens=len(prompt),
+            max_total_tokens=len(prompt) + rng.randrange(1, 40),
+            num_samples=rng.choice([1, 1, 1, 2, 4]),
+            priority=rng.randrange(3),
+            page_names=tuple(names),
+            reads_prefix_cache=rng.random() < 0.9,
+        )
+        try:
+            self.scheduler.submit(event)
+        except CapacityError:
+            most = self.cache.num_pages_for(event.max_total_tokens)
+            assert most > self.num_pages or len(self.groups) > 1
+            return
+        self.prompts[request_id] = prompt
+        self.unfinished[request_id] = event.num_samples
+
+    def cancel(self, request_id: str) -> None:
+        for number in self.scheduler.cancel(Cancel(request_id)):
+            self.answers.pop(number, None)
+        for number in [n for n, a in self.answers.items() if a.request_id == request_id]:
+            del self.answers[number]
+        del self.unfinished[request_id]
+
+    def stop(self, number: int) -> None:
+        if number in self.answers and self.answers[number].num_computed >= self.answers[number].num_prompt:
+            self.scheduler.stop(Stop(number, "stop"))
+            self._finished(number)
+
+    def take(self, plan: StepPlan) -> None:
+        """Do what an executor would, and check that the plan makes sense to it."""
+        for row in plan.stopped:
+            self.row_of.pop(row, None)
+        for start in plan.started:
+            assert start.row not in self.row_of, "a row was given away twice"
+            self.row_of[start.row] = start.sequence
+            answer = self.answers.get(start.sequence)
+            if answer is None:
+                prompt = self.prompts[start.request_id]
+                goal = self.scheduler.sequences[start.sequence].submit.max_total_tokens
+                named = len(prompt) // self.page_size
+                answer = Answer(start.request_id, start.sample_index, list(prompt), len(prompt), goal, named)
+                self.answers[start.sequence] = answer
+            answer.num_computed = start.num_computed
+            assert start.num_computed < len(answer.tokens)
+            self.tables[start.row] = [list(pages) for pages in start.page_tables]
+        for update in plan.table_updates:
+            table = self.tables[update.row][update.group]
+            table[update.start : update.start + len(update.pages)] = update.pages
+        assert plan.num_tokens.sum() <= self.scheduler.config.max_num_batched_tokens
+        assert len(set(plan.rows.tolist())) == len(plan.rows)
+        self._check_writes(plan)
+
+    def _check_writes(self, plan: StepPlan) -> None:
+        """No two rows write to one page in a step, and no row writes to a page that others read as a full one."""
+        written: list[set[int]] = [set() for _ in self.groups]
+        for row, number, tokens in zip(plan.rows, plan.sequences, plan.num_tokens, strict=True):
+            assert self.row_of[int(row)] == int(number)
+            answer = self.answers[int(number)]
+            first = answer.num_computed // self.page_size
+            last = (answer.num_computed + int(tokens) - 1) // self.page_size
+            for group, pages in enumerate(self.tables[int(row)]):
+                for page in pages[first : last + 1]:
+                    assert page >= 0
+                    assert page not in written[group], "two rows write to one page"
+                    assert self.cache.pools[group].refs[page] == 1 and not self.cache.pools[group].cached[page]
+                    written[group].add(page)
+                assert len(pages) > last
+            answer.num_computed += int(tokens)
+
+    def give(self, plan: StepPlan) -> None:
+        """The result of a plan: tokens for those that drew, some drafts refused, some finished."""
+        rng = self.random
+        num_new: list[int] = []
+        finished: list[Finished] = []
+        names: list[PageNames] = []
+        for number, drafts, draws in zip(
+            plan.sequences.tolist(), plan.num_drafts.tolist(), plan.draws.tolist(), strict=True
+        ):
+            new = 1 + (rng.randint(0, drafts) if drafts else 0) if draws else 0
+            num_new.append(new)
+            answer = self.answers.get(number)
+            if answer is None or not draws:
+                continue
+            answer.num_computed -= 1 + drafts - new
+            answer.tokens += [rng.randrange(3) for _ in range(new)]
+            assert len(answer.tokens) <= answer.goal
+            names += self._new_names(number, answer)
+            if len(answer.tokens) == answer.goal or rng.random() < 0.03:
+                finished.append(Finished(number, "stop"))
+        given = tuple(num_new) if self.num_drafts else None
+        outcome = StepOutcome(step_id=plan.step_id, num_new=given, finished=tuple(finished), page_names=tuple(names))
+        self.scheduler.commit(outcome)
+        for end in finished:
+            self._finished(end.sequence)
+
+    def _new_names(self, number: int, answer: Answer) -> list[PageNames]:
+        full = len(answer.tokens) // self.page_size
+        if not self.caching or full == answer.num_named:
+            return []
+        every = extend_chain(root_hash("m"), answer.tokens, self.page_size)
+        added = tuple(every[answer.num_named :])
+        answer.num_named = full
+        return [PageNames(number, added)]
+
+    def _finished(self, number: int) -> None:
+        answer = self.answers.pop(number)
+        self.num_finished += 1
+        self.unfinished[answer.request_id] -= 1
+        if not self.unfinished[answer.request_id]:
+            del self.unfinished[answer.request_id]
+
+    def drain(self, limit: int = 20_000) -> None:
+        """Let everything finish; it must, and nothing may be left over."""
+        for _ in range(limit):
+            if not self.unfinished:
+                break
+            plan = self.scheduler.plan(self.time)
+            self.plans.append(plan_digest(plan))
+            self.take(plan)
+            self.pending.append(plan)
+            if len(self.pending) > self.delay:
+                self.give(self.pending.popleft())
+        assert not self.unfinished, f"stuck with {self.unfinished}"
+        while self.pending:
+            self.give(self.pending.popleft())
+        assert not self.scheduler.has_work
+        assert all(pool.num_used == 0 for pool in self.cache.pools), "pages leaked"
+        assert len(self.scheduler.rows.free) == self.max_num_seqs, "rows leaked"
+
+
+def most_preemptions(life: RandomLife) -> int:
+    counts = [s.num_preemptions for s in life.scheduler.sequences.values()]
+    return int(np.max(counts, initial=0))
