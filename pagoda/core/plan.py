@@ -78,7 +78,5 @@ class RowPayload:
     num_prompt_tokens: int
     sampling: SamplingParams
     seed: int
-    end_token_ids: tuple[int, ...]
-    wants_prompt_logprobs: bool = False
     embedding_overrides: tuple[tuple[int, bytes], ...] = ()
     position_axes: int = 1

@@ -1,0 +1,11 @@
+"""Runs a plan on a device: rows, pages, the step, and what memory they take."""
+
+from __future__ import annotations
+
+from pagoda.executor.base import Executor
+from pagoda.executor.local import LocalExecutor
+from pagoda.executor.memory import CacheDemand, MemoryPlan
+from pagoda.executor.pages import PageStore
+from pagoda.executor.rows import WorkerRows
+
+__all__ = ["CacheDemand", "Executor", "LocalExecutor", "MemoryPlan", "PageStore", "WorkerRows"]

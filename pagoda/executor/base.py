@@ -1,0 +1,33 @@
+"""What the engine asks of whatever runs its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pagoda.core.plan import RowPayload, StepPlan
+from pagoda.core.result import StepResult
+
+
+class Executor(Protocol):
+    """Carries out plans in the order they are submitted and gives their results in the same order."""
+
+    @property
+    def lateness(self) -> int:
+        """How many steps may be under way when the next one is planned."""
+        ...
+
+    @property
+    def num_in_flight(self) -> int:
+        """Plans submitted whose results were not collected yet."""
+        ...
+
+    def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        """Begin a step. `payloads` are for the rows that the plan starts, in the same order."""
+        ...
+
+    def collect(self) -> StepResult:
+        """The result of the oldest step under way; waits for it."""
+        ...
+
+    def close(self) -> None: ...

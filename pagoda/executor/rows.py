@@ -1,0 +1,73 @@
+"""What the worker keeps of every running sequence: written when it comes, changed only where a plan says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pagoda.core.plan import IntArray, RowPayload, RowStart, TableUpdate
+from pagoda.kernels.base import RaggedBatch
+
+NO_PAGE = -1
+
+
+class WorkerRows:
+    """Arrays by row: token ids, counts, and one page table for each cache group."""
+
+    def __init__(self, num_rows: int, max_tokens: int, page_size: int, num_groups: int) -> None:
+        max_pages = -(-max_tokens // page_size)
+        # Zeroed lazily by the system: a row costs memory only as far as it was written.
+        self.token_ids: IntArray = np.zeros((num_rows, max_tokens), np.int32)
+        self.num_tokens: IntArray = np.zeros(num_rows, np.int32)
+        self.num_computed: IntArray = np.zeros(num_rows, np.int32)
+        self.num_prompt_tokens: IntArray = np.zeros(num_rows, np.int32)
+        self.num_prompt_logprobs: IntArray = np.full(num_rows, -1, np.int32)
+        self.page_tables: list[IntArray] = [
+            np.full((num_rows, max_pages), NO_PAGE, np.int32) for _ in range(num_groups)
+        ]
+        self._page_size = page_size
+
+    def start(self, start: RowStart, payload: RowPayload) -> None:
+        row, count = start.row, len(payload.token_ids)
+        self.token_ids[row, :count] = payload.token_ids
+        self.num_tokens[row] = count
+        self.num_computed[row] = start.num_computed
+        self.num_prompt_tokens[row] = payload.num_prompt_tokens
+        wanted = payload.sampling.prompt_logprobs
+        self.num_prompt_logprobs[row] = -1 if wanted is None else wanted
+        for table, pages in zip(self.page_tables, start.page_tables, strict=True):
+            table[row, : len(pages)] = pages
+
+    def update_table(self, update: TableUpdate) -> None:
+        self.page_tables[update.group][update.row, update.start : update.start + len(update.pages)] = update.pages
+
+    def append(self, rows: IntArray, token_ids: IntArray) -> None:
+        """One new token for each of the rows."""
+        self.token_ids[rows, self.num_tokens[rows]] = token_ids
+        self.num_tokens[rows] += 1
+
+    def batch(self, rows: IntArray, num_tokens: IntArray) -> RaggedBatch:
+        """The next `num_tokens` tokens of each row, one row after the other."""
+        starts = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(num_tokens, out=starts[1:])
+        first = self.num_computed[rows]
+        context_lens = first + num_tokens
+        owner = np.repeat(np.arange(len(rows)), num_tokens)
+        positions = np.arange(starts[-1], dtype=np.int32) - starts[owner] + first[owner]
+        num_pages = -(-int(context_lens.max(initial=0)) // self._page_size)
+        return RaggedBatch(
+            token_ids=self.token_ids[rows[owner], positions],
+            positions=positions,
+            row_starts=starts,
+            context_lens=context_lens,
+            page_tables=tuple(table[rows, :num_pages] for table in self.page_tables),
+        )
+
+
+def in_order(starts: Sequence[RowStart], payloads: Sequence[RowPayload]) -> list[tuple[RowStart, RowPayload]]:
+    """Each start with its payload; they must be about the same sequences."""
+    pairs = list(zip(starts, payloads, strict=True))
+    for start, payload in pairs:
+        assert start.sequence == payload.sequence, "a payload came for another sequence"
+    return pairs
