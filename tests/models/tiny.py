@@ -20,6 +20,7 @@ SMALL = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-3,
     "pad_token_id": None,
     "bos_token_id": None,
     "eos_token_id": None,
