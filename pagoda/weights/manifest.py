@@ -45,6 +45,8 @@ def read_manifest(path: Path) -> Manifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except msgspec.MsgspecError as error:
         raise ModelFileError(f"{path} is damaged ({error}); remove the model and pull it again") from None
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from None
     for name in (manifest.model, *(file.name for file in manifest.files)):
         if name != "." and (name.startswith(".") or Path(name).name != name):
             raise ModelFileError(f"{path} names {name!r}, outside its folder; remove the model and pull it again")

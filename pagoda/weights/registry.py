@@ -28,21 +28,25 @@ class KnownModel:
         return self.source.num_bytes
 
 
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and ".." not in text
+
+
 def check_name(name: str) -> str:
     """The name itself, or InvalidRequest: what is no name must never become part of a path."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not is_name(name):
         raise InvalidRequest(
             "model", f"{name[:140]!r} is no model name (letters, digits and . _ : / - only, at most 128, without '..')"
         )
     return name
 
 
-def source_of(name: str) -> Source | None:
+def find_source(name: str, known_models: Mapping[str, KnownModel]) -> Source | None:
     """Where the model of that name can be pulled from; None if nobody knows."""
     check_name(name)
     if name.startswith(HUB_PREFIX):
         return HubSource.parse(name)
-    known = KNOWN_MODELS.get(name)
+    known = known_models.get(name)
     return known.source if known else None
 
 

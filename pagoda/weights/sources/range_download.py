@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagoda.core.errors import PullError
-from pagoda.weights.sources.checked_file import CHUNK_BYTES
 
 if TYPE_CHECKING:
     import httpx2
@@ -76,7 +75,8 @@ class RangeDownload:
         with part.open("r+b") as out:
             out.truncate(position)
             out.seek(position)
-            for chunk in response.iter_bytes(CHUNK_BYTES):
+            # As they come off the network: chunks of a set size would lose the last, incomplete one to a cut.
+            for chunk in response.iter_raw():
                 position += len(chunk)
                 if position > self.num_bytes:
                     raise PullError(f"{self.url} is longer than the {self.num_bytes} bytes it is listed with")
