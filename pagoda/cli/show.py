@@ -72,7 +72,7 @@ def _lines(path: Path, manifest: Manifest | None, description: ModelDescription)
     if manifest is not None:
         yield "name", manifest.name
         yield "source", manifest.source
-        yield "licence", manifest.licence or "not stated"
+        yield "licence", _licence(manifest)
         yield "pulled", manifest.pulled_at
     yield "path", str(path)
     if manifest is not None:
@@ -93,44 +93,58 @@ def _lines(path: Path, manifest: Manifest | None, description: ModelDescription)
     yield from ((label, str(value)) for label, value in facts if value is not None)
 
 
+def _licence(manifest: Manifest) -> str:
+    has_text = any(_is_licence_text(file.name) for file in manifest.files)
+    hint = f" (its text: pagoda show --licence {manifest.name})" if has_text else ""
+    return (manifest.licence or "not stated") + hint
+
+
+def _is_licence_text(file_name: str) -> bool:
+    return any(word in file_name.upper() for word in _LICENCE_WORDS)
+
+
 def _licence_texts(manifest: Manifest | None, path: Path) -> Iterator[str]:
     if manifest is None:
         return
     folder = path.parent if manifest.model != "." else path
     for file in manifest.files:
-        if any(word in file.name.upper() for word in _LICENCE_WORDS):
+        if _is_licence_text(file.name):
             text = (folder / file.name).read_text(encoding="utf-8", errors="replace")
             yield _plain_text(text) if file.name.endswith(".html") else text.strip()
 
 
 def _plain_text(html: str) -> str:
-    reader = _TextOfPage()
+    reader = _TextOfPage(within_article="<article" in html)
     reader.feed(html)
     lines = (" ".join(line.split()) for line in "".join(reader.pieces).splitlines())
     return "\n".join(line for line in lines if line)
 
 
 class _TextOfPage(HTMLParser):
-    """Collects the words of a page; a block element ends a line."""
+    """Collects the words of a page, or of its article where it marks one; a block element ends a line."""
 
     _HIDDEN = frozenset({"script", "style", "head", "nav", "header", "footer", "svg", "template"})
     _BLOCKS = frozenset({"p", "div", "li", "h1", "h2", "h3", "h4", "tr", "section", "article", "br", "ul", "ol"})
 
-    def __init__(self) -> None:
+    def __init__(self, within_article: bool) -> None:
         super().__init__()
         self.pieces: list[str] = []
         self._num_hidden = 0
+        self._is_inside = not within_article
+        self._within_article = within_article
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._num_hidden += tag in self._HIDDEN
+        self._is_inside |= tag == "article"
         self._end_line(tag)
 
     def handle_endtag(self, tag: str) -> None:
         self._num_hidden -= tag in self._HIDDEN and self._num_hidden > 0
+        self._is_inside &= not (self._within_article and tag == "article")
         self._end_line(tag)
 
     def handle_data(self, data: str) -> None:
-        if not self._num_hidden:
+        if self._is_inside and not self._num_hidden:
             self.pieces.append(data)
 
     def _end_line(self, tag: str) -> None:

@@ -22,7 +22,8 @@ def test_a_stored_model(pulled: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["show", "tiny"]) == 0
     facts = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines())
     facts = {label: value.strip() for label, value in facts.items()}
-    assert (facts["name"], facts["licence"], facts["path"]) == ("tiny", "test licence", str(pulled))
+    assert (facts["name"], facts["path"]) == ("tiny", str(pulled))
+    assert facts["licence"] == "test licence (its text: pagoda show --licence tiny)"
     assert (facts["architecture"], facts["layers"], facts["context"]) == ("llama", "2", "64")
     assert (facts["vocabulary"], facts["tensors"]) == ("3", "F32 x1")
     assert "heads" not in facts  # the header does not tell
@@ -61,6 +62,7 @@ def test_licence_texts(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_pages_are_printed_as_text() -> None:
     page = "<html><head><title>x</title></head><body><script>var a</script><h1>Terms</h1><p>One &amp;\n two</p></body>"
     assert _plain_text(page) == "Terms\nOne &\ntwo"
+    assert _plain_text("<p>menu</p><article><p>The terms</p></article><p>feedback</p>") == "The terms"
 
 
 def test_not_pulled(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -91,7 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cuts = self.hub.cuts.get(name)
         body = content[start : start + cuts.pop(0)] if cuts else content[start:]
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # a client that has had enough hangs up
+            self.wfile.write(body)
         if len(body) < len(content) - start:
             self.close_connection = True
 

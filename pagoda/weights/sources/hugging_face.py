@@ -98,9 +98,11 @@ class HubSource(Source):
 
     def _api(self) -> HfApi:
         try:
+            import httpx2  # noqa: F401 - older versions of huggingface_hub stand on another client
             from huggingface_hub import HfApi
         except ImportError:
-            raise PullError("hf: names need huggingface_hub; install it with: pip install 'pagoda[hub]'") from None
+            fix = "pip install --upgrade 'pagoda[hub]'"
+            raise PullError(f"hf: names need huggingface_hub 2 or newer; install it with: {fix}") from None
         return HfApi(endpoint=self.endpoint)
 
     def _lookup(self, api: HfApi) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,3 +186,11 @@ def test_names() -> None:
     for name in ("hf:", "hf:name", "hf:a/b/c", "hf:a/b:", "hf:a/b:model.bin", "hf:a/b:x.safetensors"):
         with pytest.raises(InvalidRequest, match="model: "):
             HubSource.parse(name)
+
+
+def test_without_huggingface_hub_the_fix_is_named(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("huggingface_hub", "httpx2"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(PullError, match="install it with: pip install"):
+                HubSource("owner/tiny").fetch(workspace, no_progress)
