@@ -26,7 +26,7 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GGUFVocabulary:
-    """`pieces[i]` is token i and `ids` its inverse; `kinds` and `scores` are as long. No name is empty or twice there."""
+    """`pieces[i]` is token i, `ids` its inverse; `kinds` and `scores` are as long. No name is empty or there twice."""
 
     model: str
     pre: str
