@@ -1,0 +1,22 @@
+"""Text to tokens and back: tokenizers, chat templates, streamed detokenization, stop strings."""
+
+from __future__ import annotations
+
+from pagoda.text.chat_template import ChatTemplate
+from pagoda.text.detokenizer import Detokenizer
+from pagoda.text.special_tokens import FillInTokens, SpecialTokens
+from pagoda.text.stop_strings import StopMatch, StopStep, StopStringMatcher
+from pagoda.text.template_budget import TemplateLimits
+from pagoda.text.tokenizer import Tokenizer
+
+__all__ = [
+    "ChatTemplate",
+    "Detokenizer",
+    "FillInTokens",
+    "SpecialTokens",
+    "StopMatch",
+    "StopStep",
+    "StopStringMatcher",
+    "TemplateLimits",
+    "Tokenizer",
+]
