@@ -32,6 +32,7 @@ NUMBER_TYPES: dict[int, np.dtype[Any]] = {
 
 # Bounds that no real file comes near. They hold the time and memory that a header of a gigabyte can cost to a
 # fraction of a second and to the size of the file plus 64 MiB.
+MAX_HEADER_BYTES = 128 << 20
 MAX_STRINGS = 1 << 21
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_STRING_BYTES = 1 << 20
@@ -58,7 +59,7 @@ class HeaderCursor:
         self.name = name
         self.position = position
         self._buffer = buffer
-        self._size = len(buffer)
+        self._end = min(len(buffer), MAX_HEADER_BYTES)
         self._num_strings = 0
 
     def u32(self) -> int:
@@ -104,19 +105,24 @@ class HeaderCursor:
         self._num_strings += num_strings
         if self._num_strings > MAX_STRINGS:
             raise self.error(f"{key} brings the strings of the header over the limit of {MAX_STRINGS}")
-        read_length, buffer, position, last = _U64.unpack_from, self._buffer, self.position, self._size - 8
+        read_length, buffer, position, last = _U64.unpack_from, self._buffer, self.position, self._end - 8
         for _ in range(num_strings):
             if position > last:
-                raise self.error(f"{key} goes past the end of the file")
+                raise self._past_end(key)
             position += 8 + read_length(buffer, position)[0]
         self._advance(position - self.position)
 
     def _advance(self, num_bytes: int) -> int:
         start = self.position
-        if num_bytes > self._size - start:
-            raise self.error(f"the header goes past the end of the file ({num_bytes} bytes at {start} of {self._size})")
+        if num_bytes > self._end - start:
+            raise self._past_end(f"the header ({num_bytes} bytes at {start})")
         self.position = start + num_bytes
         return start
+
+    def _past_end(self, what: str) -> ModelFileError:
+        if self._end < len(self._buffer):
+            return self.error(f"{what} goes past the limit of {MAX_HEADER_BYTES} bytes for a header")
+        return self.error(f"{what} goes past the end of the file at {self._end}")
 
 
 class Metadata(Mapping[str, MetadataValue]):
