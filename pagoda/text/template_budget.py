@@ -24,7 +24,7 @@ class TemplateLimits:
     cpu_seconds: float = 0.25
     max_output_bytes: int = 1 << 20
     max_iterations: int = 100_000
-    max_source_bytes: int = 1 << 18
+    max_source_bytes: int = 1 << 16
 
 
 class TemplateBudget:

@@ -27,6 +27,8 @@ from pagoda.text.template_methods import check_method, check_percent_format, gua
 _LOOP, _WRITE, _VALUE, _CONCAT = " loop", " write", " value", " concat"
 _BINARY_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 _MAX_NUMBER_BITS = 4096
+# Ten times what the longest template in use has; compiling that many takes about a second.
+_MAX_NODES = 1 << 14
 
 
 class QuietNamespace(Namespace):
@@ -112,8 +114,11 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         }
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _GuardInserter().visit(super()._parse(source, name, filename))
-        return tree
+        tree = super()._parse(source, name, filename)
+        if sum(1 for _ in tree.find_all(nodes.Node)) > _MAX_NODES:
+            raise TemplateError(f"the chat template has more than {_MAX_NODES} parts")
+        guarded: nodes.Template = _GuardInserter().visit(tree)
+        return guarded
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
         budget = current_budget()

@@ -22,7 +22,10 @@ def render(source: str, **extra: object) -> str:
 
 
 def test_blocks_are_trimmed_and_special_tokens_are_known() -> None:
-    source = "{{ bos_token }}\n{% for m in messages %}\n    {% if m.role == 'user' %}\n[{{ m['content'] }}]{% endif %}\n{% endfor %}\n"
+    source = (
+        "{{ bos_token }}\n{% for m in messages %}\n"
+        "    {% if m.role == 'user' %}\n[{{ m['content'] }}]{% endif %}\n{% endfor %}\n"
+    )
     assert render(source) == "<s>\n[Hello <b>&\n world]"
 
 
@@ -46,7 +49,10 @@ def test_loop_controls_namespaces_macros_and_generation_blocks() -> None:
 
 
 def test_loop_variables_are_those_of_jinja() -> None:
-    source = "{% for x in 'abc' %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }} {% endfor %}"
+    source = (
+        "{% for x in 'abc' %}{{ loop.index }}{{ loop.first }}{{ loop.last }}"
+        "{{ loop.length }}{{ loop.previtem }} {% endfor %}"
+    )
     assert render(source) == "1TrueFalse3 2FalseFalse3a 3FalseTrue3b "
 
 
@@ -134,6 +140,12 @@ ESCAPES = [
     "{{ 'a'.translate({97: 'b'}) }}",
 ]
 
+
+def grown(start: str, step: str, use: str = "{{ ns.x }}") -> str:
+    """A template that replaces a value ninety-nine times by something twice as large."""
+    return f"{{% set ns = namespace(x={start}) %}}{{% for i in range(99) %}}{step}{{% endfor %}}{use}"
+
+
 # Ways to take time or memory: each would cost seconds or gigabytes without a guard.
 BOMBS = [
     "{{ 'a' * 10 ** 9 }}",
@@ -142,15 +154,15 @@ BOMBS = [
     "{{ (0,) * 10 ** 9 }}",
     "{{ 10 ** (10 ** 10) }}",
     "{{ 9 ** 9 ** 999 }}",
-    "{% set ns = namespace(x=9) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x[0] }}",
-    "{% set ns = namespace(x=(1,)) %}{% for i in range(99) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}{{ {ns.x: 1} }}",
-    "{% set ns = namespace(x={}) %}{% for i in range(99) %}{% set ns.x = {1: ns.x, 2: ns.x} %}{% endfor %}{{ ns.x | tojson }}",
-    "{% set ns = namespace(x={}) %}{% for i in range(99) %}{% set ns.x = dict(a=ns.x, b=ns.x) %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+    grown("9", "{% set ns.x = ns.x * ns.x %}", "{{ ns.x }}"),
+    grown("'a'", "{% set ns.x = ns.x + ns.x %}", "{{ ns.x }}"),
+    grown("'a'", "{% set ns.x = ns.x ~ ns.x %}", "{{ ns.x }}"),
+    grown("[1]", "{% set ns.x = ns.x + ns.x %}", "{{ ns.x }}"),
+    grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", "{{ ns.x == ns.x[0] }}"),
+    grown("(1,)", "{% set ns.x = (ns.x, ns.x) %}", "{{ {ns.x: 1} }}"),
+    grown("{}", "{% set ns.x = {1: ns.x, 2: ns.x} %}", "{{ ns.x | tojson }}"),
+    grown("{}", "{% set ns.x = dict(a=ns.x, b=ns.x) %}", "{{ ns.x }}"),
+    grown("'a'", "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}", ""),
     "{% macro m(d) %}{% if d %}{{ m(d - 1) }}{{ m(d - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "{% macro m(d) %}{% if d %}{{ m(d - 1, varargs, varargs) }}{% endif %}{% endmacro %}{{ m(60, 1, 1) }}",
@@ -183,7 +195,6 @@ BOMBS = [
     "{{ strftime_now('%1000000000d') }}",
     "{{ [[1] * 9999] * 99 | sum(start=[]) }}",
     "{% set s = 'a' * 999999 %}{% set t = s + 'b' %}{% for a in range(99999) %}{{ s == t[:-1] }}{% endfor %}",
-    "{% set s = 'a' * 999999 %}{% set t = 'a' * 999998 + 'a' %}{{ [" + "s == t, " * 9999 + "0] }}",
 ]
 
 
@@ -254,7 +265,12 @@ def test_output_is_bounded_in_bytes_not_characters() -> None:
 
 def test_a_source_that_is_too_long_is_refused() -> None:
     with pytest.raises(TemplateError, match="longer than"):
-        ChatTemplate("x" * (1 << 18) + "y")
+        ChatTemplate("x" * ((1 << 16) + 1))
+
+
+def test_a_source_with_too_many_parts_is_refused() -> None:
+    with pytest.raises(TemplateError, match="parts"):
+        ChatTemplate("{{ " + "a<b," * 9000 + "0 }}")
 
 
 @pytest.mark.parametrize("source", ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{{ " + "not " * 9999 + "1 }}"])
