@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pagoda.core.errors import ModelFileError
 
 MAX_INTEGER = 2**31 - 1
+MAX_NUMBER = sys.float_info.max
 
 
 class NoDefault(Enum):
@@ -44,14 +45,15 @@ class ConfigReader:
         return value
 
     def number(
-        self, key: str, default: float | NoDefault = NO_DEFAULT, minimum: float = 0.0, maximum: float = math.inf
+        self, key: str, default: float | NoDefault = NO_DEFAULT, minimum: float = 0.0, maximum: float = MAX_NUMBER
     ) -> float:
         """A finite number greater than `minimum` and no greater than `maximum`."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refusal(key, "must be a number")
-        if not (minimum < value <= maximum and math.isfinite(value)):
-            raise self.refusal(key, f"must be finite, above {minimum} and at most {maximum}")
+        # NaN fails every comparison, infinity and integers beyond any float the second.
+        if not minimum < value <= maximum:
+            raise self.refusal(key, f"must be above {minimum} and at most {maximum}")
         return float(value)
 
     def boolean(self, key: str, default: bool | NoDefault = NO_DEFAULT) -> bool:

@@ -9,6 +9,7 @@ from pagoda.models import gguf_config, huggingface_config
 from pagoda.models.config import ModelConfig, RopeConfig
 from pagoda.models.config_reader import ConfigReader
 from pagoda.models.family import Family
+from pagoda.models.huggingface_config import MAX_FACTOR, MAX_THETA, MIN_FACTOR
 from pagoda.models.weight_names import HUGGINGFACE_NAMES
 from pagoda.weights.checkpoint import Checkpoint
 
@@ -52,14 +53,12 @@ def read_huggingface(reader: ConfigReader) -> ModelConfig:
         rope=rope,
         window_rope=window_rope,
         windows=windows,
-        attention_scale=reader.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        attention_scale=reader.number("query_pre_attn_scalar", 256.0, MIN_FACTOR, MAX_FACTOR) ** -0.5,
         qkv_bias=bias,
         output_bias=bias,
         norm_offset=1.0,
     )
-    if reader.has("final_logit_softcapping"):
-        config = replace(config, logit_soft_cap=reader.number("final_logit_softcapping"))
-    return as_gemma(config)
+    return as_gemma(config, reader)
 
 
 def read_ropes(reader: ConfigReader) -> tuple[RopeConfig, RopeConfig]:
@@ -67,7 +66,8 @@ def read_ropes(reader: ConfigReader) -> tuple[RopeConfig, RopeConfig]:
     max_positions = reader.integer("max_position_embeddings")
     if not reader.has("rope_parameters"):
         full = huggingface_config.read_rope(reader.with_defaults(rope_theta=GLOBAL_THETA), head_dim, max_positions)
-        return full, RopeConfig(reader.number("rope_local_base_freq", LOCAL_THETA, minimum=1.0), head_dim)
+        local_theta = reader.number("rope_local_base_freq", LOCAL_THETA, minimum=1.0, maximum=MAX_THETA)
+        return full, RopeConfig(local_theta, head_dim)
     section = reader.section("rope_parameters")
     full, sliding = (
         huggingface_config.read_rope_parameters(section.section(kind), head_dim, max_positions, theta)
@@ -80,21 +80,22 @@ def read_gguf(reader: ConfigReader, checkpoint: Checkpoint) -> ModelConfig:
     config = gguf_config.read_decoder(reader, checkpoint, "gemma3")
     window = reader.integer("attention.sliding_window")
     full_layer_every = reader.integer("attention.sliding_window_pattern", FULL_LAYER_EVERY)
-    local_theta = reader.number("rope.freq_base_swa", LOCAL_THETA, minimum=1.0)
+    local_theta = reader.number("rope.freq_base_swa", LOCAL_THETA, minimum=1.0, maximum=MAX_THETA)
     if config.num_layers == NUM_LAYERS_27B:
         config = replace(config, attention_scale=(config.hidden_size / config.num_heads) ** -0.5)
-    if reader.has("final_logit_softcapping"):
-        config = replace(config, logit_soft_cap=reader.number("final_logit_softcapping"))
-    return as_gemma(
-        replace(
-            config,
-            windows=alternate(config.num_layers, window, full_layer_every),
-            window_rope=RopeConfig(local_theta, config.rope.rotary_dim),
-        )
+    config = replace(
+        config,
+        windows=alternate(config.num_layers, window, full_layer_every),
+        window_rope=RopeConfig(local_theta, config.rope.rotary_dim),
     )
+    return as_gemma(config, reader)
 
 
-def as_gemma(config: ModelConfig) -> ModelConfig:
+def as_gemma(config: ModelConfig, reader: ConfigReader) -> ModelConfig:
+    """What both kinds of file leave unsaid, and the one key they share."""
+    if reader.has("final_logit_softcapping"):
+        cap = reader.number("final_logit_softcapping", minimum=MIN_FACTOR, maximum=MAX_FACTOR)
+        config = replace(config, logit_soft_cap=cap)
     return replace(
         config,
         activation="gelu_tanh",

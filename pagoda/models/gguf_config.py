@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagoda.core.errors import ModelFileError
 from pagoda.models.config import DivisorScaling, LinearScaling, ModelConfig, RopeConfig, RopeScaling, YarnScaling
 from pagoda.models.config_reader import ConfigReader
-from pagoda.models.huggingface_config import MAX_HEADS, MAX_LAYERS, yarn_magnitude
+from pagoda.models.huggingface_config import MAX_FACTOR, MAX_HEADS, MAX_LAYERS, MAX_THETA, MIN_FACTOR, yarn_magnitude
 from pagoda.weights.checkpoint import Checkpoint
 
 ROPE_DIVISORS = "rope_freqs.weight"
+# Each would change the result, and no family here computes it.
+REFUSED_KEYS = (
+    "attn_logit_softcapping",
+    "embedding_scale",
+    "logit_scale",
+    "residual_scale",
+    "rope.dimension_sections",
+    "rope.scale_linear",
+    "rope.scaling.alpha",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_log_multiplier",
+)
 
 
 def read_decoder(reader: ConfigReader, checkpoint: Checkpoint, family: str) -> ModelConfig:
     reader.require("expert_count", 0)
+    reader.require("attention.causal", True)
+    for key in REFUSED_KEYS:
+        reader.refuse(key, "is not supported")
     hidden_size = reader.integer("embedding_length")
     num_heads = reader.integer("attention.head_count", maximum=MAX_HEADS)
     num_layers = reader.integer("block_count", maximum=MAX_LAYERS)
@@ -35,7 +48,7 @@ def read_decoder(reader: ConfigReader, checkpoint: Checkpoint, family: str) -> M
         tied_embeddings="output.weight" not in checkpoint,
         windows=(reader.integer("attention.sliding_window", 0, minimum=0),) * num_layers,
         rope=read_rope(reader, checkpoint, head_dim, max_positions),
-        attention_scale=reader.number("attention.scale", head_dim**-0.5),
+        attention_scale=reader.number("attention.scale", head_dim**-0.5, maximum=MAX_FACTOR),
         qkv_bias="blk.0.attn_q.bias" in checkpoint,
         output_bias="blk.0.attn_output.bias" in checkpoint,
         mlp_bias="blk.0.ffn_down.bias" in checkpoint,
@@ -44,21 +57,21 @@ def read_decoder(reader: ConfigReader, checkpoint: Checkpoint, family: str) -> M
 
 def read_vocab_size(checkpoint: Checkpoint) -> int:
     """The rows of the embedding: a vocabulary key is not always there, and a token beyond them has no embedding."""
-    if "token_embd.weight" not in checkpoint:
-        raise ModelFileError("token_embd.weight is missing")
-    return checkpoint.tensor("token_embd.weight").shape[0]
+    shape = checkpoint.tensor("token_embd.weight").shape
+    if len(shape) != 2:
+        raise ModelFileError(f"tensor token_embd.weight has the shape {shape}; it must have two axes")
+    return shape[0]
 
 
 def read_rope(reader: ConfigReader, checkpoint: Checkpoint, head_dim: int, max_positions: int) -> RopeConfig:
     return RopeConfig(
-        theta=reader.number("rope.freq_base", 10_000.0, minimum=1.0),
+        theta=reader.number("rope.freq_base", 10_000.0, minimum=1.0, maximum=MAX_THETA),
         rotary_dim=reader.integer("rope.dimension_count", head_dim, minimum=2, maximum=head_dim),
         scaling=read_scaling(reader, checkpoint, max_positions),
     )
 
 
 def read_scaling(reader: ConfigReader, checkpoint: Checkpoint, max_positions: int) -> RopeScaling | None:
-    reader.refuse("rope.scale_linear", "is an old key that is not supported; convert the model again")
     kind = reader.choice("rope.scaling.type", ("none", "linear", "yarn"), "none")
     if ROPE_DIVISORS in checkpoint:
         if kind != "none":
@@ -66,21 +79,21 @@ def read_scaling(reader: ConfigReader, checkpoint: Checkpoint, max_positions: in
         return read_divisors(checkpoint)
     if kind == "none":
         return None
-    factor = reader.number("rope.scaling.factor")
+    factor = reader.number("rope.scaling.factor", minimum=MIN_FACTOR, maximum=MAX_FACTOR)
     if kind == "linear":
         return LinearScaling(factor)
-    reader.refuse("rope.scaling.yarn_log_multiplier", "is not supported")
+    reader.require("rope.scaling.yarn_ext_factor", 1.0)
     return YarnScaling(
         factor=factor,
         original_max_positions=reader.integer("rope.scaling.original_context_length", max_positions),
-        beta_fast=reader.number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=reader.number("rope.scaling.yarn_beta_slow", 1.0),
-        magnitude=yarn_magnitude(factor) * reader.number("rope.scaling.attn_factor", 1.0),
+        beta_fast=reader.number("rope.scaling.yarn_beta_fast", 32.0, maximum=MAX_FACTOR),
+        beta_slow=reader.number("rope.scaling.yarn_beta_slow", 1.0, maximum=MAX_FACTOR),
+        magnitude=yarn_magnitude(factor) * reader.number("rope.scaling.attn_factor", 1.0, maximum=MAX_FACTOR),
     )
 
 
 def read_divisors(checkpoint: Checkpoint) -> DivisorScaling:
     divisors = checkpoint.tensor(ROPE_DIVISORS).to_float32()
-    if divisors.ndim != 1 or not (np.isfinite(divisors).all() and (divisors > 0).all()):
-        raise ModelFileError(f"{ROPE_DIVISORS} must be a vector of finite numbers above 0")
+    if divisors.ndim != 1 or not ((divisors >= MIN_FACTOR) & (divisors <= MAX_FACTOR)).all():
+        raise ModelFileError(f"{ROPE_DIVISORS} must be a vector of numbers between {MIN_FACTOR} and {MAX_FACTOR}")
     return DivisorScaling(tuple(divisors.tolist()))

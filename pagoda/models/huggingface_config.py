@@ -10,11 +10,16 @@ from pagoda.models.config_reader import ConfigReader
 
 MAX_LAYERS = 1024
 MAX_HEADS = 4096
+# Far beyond any real model, and near enough for no product of them to overflow.
+MAX_THETA = 1e12
+MIN_FACTOR = 1e-3
+MAX_FACTOR = 1e6
 LAYER_TYPES = ("full_attention", "sliding_attention")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def read_decoder(reader: ConfigReader, family: str) -> ModelConfig:
+    reader.refuse("quantization_config", "is not supported; use an unquantized or a GGUF model")
     hidden_size = reader.integer("hidden_size")
     num_heads = reader.integer("num_attention_heads", maximum=MAX_HEADS)
     num_layers = reader.integer("num_hidden_layers", maximum=MAX_LAYERS)
@@ -47,7 +52,7 @@ def read_rope(reader: ConfigReader, head_dim: int, max_positions: int) -> RopeCo
     reader.require("partial_rotary_factor", 1.0)
     if reader.has("rope_parameters"):
         return read_rope_parameters(reader.section("rope_parameters"), head_dim, max_positions)
-    theta = reader.number("rope_theta", 10_000.0, minimum=1.0)
+    theta = reader.number("rope_theta", 10_000.0, minimum=1.0, maximum=MAX_THETA)
     scaling = read_scaling(reader.section("rope_scaling"), max_positions) if reader.has("rope_scaling") else None
     return RopeConfig(theta, head_dim, scaling)
 
@@ -56,7 +61,7 @@ def read_rope_parameters(
     section: ConfigReader, head_dim: int, max_positions: int, default_theta: float = 10_000.0
 ) -> RopeConfig:
     section.require("partial_rotary_factor", 1.0)
-    theta = section.number("rope_theta", default_theta, minimum=1.0)
+    theta = section.number("rope_theta", default_theta, minimum=1.0, maximum=MAX_THETA)
     return RopeConfig(theta, head_dim, read_scaling(section, max_positions))
 
 
@@ -64,13 +69,13 @@ def read_scaling(section: ConfigReader, max_positions: int) -> RopeScaling | Non
     kind = section.choice("rope_type" if section.has("rope_type") else "type", ROPE_TYPES, "default")
     if kind == "default":
         return None
-    factor = section.number("factor")
+    factor = section.number("factor", minimum=MIN_FACTOR, maximum=MAX_FACTOR)
     if kind == "linear":
         return LinearScaling(factor)
     original = section.integer("original_max_position_embeddings", max_positions)
     if kind == "llama3":
-        low = section.number("low_freq_factor")
-        high = section.number("high_freq_factor")
+        low = section.number("low_freq_factor", maximum=MAX_FACTOR)
+        high = section.number("high_freq_factor", maximum=MAX_FACTOR)
         if low >= high:
             raise section.refusal("low_freq_factor", f"must be less than high_freq_factor = {high}")
         return Llama3Scaling(factor, low, high, original)
@@ -78,17 +83,17 @@ def read_scaling(section: ConfigReader, max_positions: int) -> RopeScaling | Non
     return YarnScaling(
         factor=factor,
         original_max_positions=original,
-        beta_fast=section.number("beta_fast", 32.0),
-        beta_slow=section.number("beta_slow", 1.0),
+        beta_fast=section.number("beta_fast", 32.0, maximum=MAX_FACTOR),
+        beta_slow=section.number("beta_slow", 1.0, maximum=MAX_FACTOR),
         magnitude=read_yarn_magnitude(section, factor),
     )
 
 
 def read_yarn_magnitude(section: ConfigReader, factor: float) -> float:
     if section.has("attention_factor"):
-        return section.number("attention_factor")
+        return section.number("attention_factor", maximum=MAX_FACTOR)
     if section.has("mscale") and section.has("mscale_all_dim"):
-        own, all_dim = section.number("mscale"), section.number("mscale_all_dim")
+        own, all_dim = (section.number(key, maximum=MAX_FACTOR) for key in ("mscale", "mscale_all_dim"))
         return yarn_magnitude(factor, own) / yarn_magnitude(factor, all_dim)
     return yarn_magnitude(factor)
 
