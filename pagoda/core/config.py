@@ -9,6 +9,48 @@ import msgspec
 from pagoda.core.errors import InvalidRequest
 
 
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user may set. The names are vLLM's where the meaning is the same."""
+
+    model: str
+    """A model's name, a .gguf file or a Hugging Face folder."""
+    device: Literal["auto", "cpu"] = "auto"
+    """Where to compute."""
+    dtype: Literal["auto", "float32"] = "auto"
+    """What to compute in."""
+    seed: int | None = None
+    """Makes requests without a seed of their own repeatable, by their order of arrival."""
+    max_model_len: int | None = None
+    """Longest prompt and answer together; None: the model's context, or as much of it as memory allows."""
+    max_num_seqs: int = 64
+    """Sequences that run at once."""
+    max_num_batched_tokens: int = 512
+    """Tokens computed in one step."""
+    enable_prefix_caching: bool = True
+    """Keep computed pages for later requests that begin with the same tokens."""
+    block_size: int = 16
+    """Tokens in a page of the KV cache."""
+    gpu_memory_utilization: float = 0.5
+    """Share of the device's free memory that weights and cache may take; on a CPU that is main memory."""
+    num_pages: int | None = None
+    """Pages of the KV cache; None: as many as the memory allows and the rows can use."""
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    """Who goes first."""
+
+    def __post_init__(self) -> None:
+        for field, choices in (("device", ("auto", "cpu")), ("dtype", ("auto", "float32"))):
+            if getattr(self, field) not in choices:
+                known = ", ".join(repr(choice) for choice in choices)
+                raise InvalidRequest(field, f"{getattr(self, field)!r} is not supported; it is one of {known}")
+        for field in ("max_model_len", "num_pages"):
+            value = getattr(self, field)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InvalidRequest(field, f"must be a whole number of at least 1, not {value!r}")
+        share = self.gpu_memory_utilization
+        if not isinstance(share, int | float) or not 0.0 < share <= 1.0:
+            raise InvalidRequest("gpu_memory_utilization", f"must lie above 0 and not above 1, not {share!r}")
+
+
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     policy: Literal["fcfs", "priority"] = "fcfs"
     """Who goes first: `fcfs` by arrival, `priority` by the request's priority and then by arrival."""

@@ -1,0 +1,127 @@
+"""From settings to a working engine: the one place where the floors are put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagoda.core.config import EngineConfig, SchedulerConfig
+from pagoda.core.errors import InvalidRequest
+from pagoda.decoding import SeedSource
+from pagoda.engine.loop import EngineLoop
+from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
+from pagoda.executor.memory import (
+    FLOAT32_BYTES,
+    available_bytes,
+    longest_that_fits,
+    plan_memory,
+    with_num_pages,
+)
+from pagoda.kernels.reference import ReferenceOperators
+from pagoda.kv_cache import KVCacheManager
+from pagoda.models import Model, load_model
+from pagoda.scheduler import DecisionLog, Scheduler
+from pagoda.text import Tokenizer
+from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
+from pagoda.weights.store import resolve_model
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A loop ready to turn, and what its callers need beside it."""
+
+    config: EngineConfig
+    loop: EngineLoop
+    tokenizer: Tokenizer
+    model: Model
+    memory: MemoryPlan
+    checkpoint: Checkpoint
+
+    def close(self) -> None:
+        self.loop.executor.close()
+        self.checkpoint.close()
+
+
+def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engine:
+    scheduling = scheduler_config(config)  # first, so that a bad setting is refused before anything is loaded
+    path = resolve_model(config.model)
+    checkpoint = open_checkpoint(path)
+    try:
+        tokenizer = load_tokenizer(checkpoint, path)
+        model = load_model(checkpoint, progress)
+        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
+        memory = plan_for(config, model)
+        scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
+        executor = make_executor(config, model, memory, end_token_ids)
+    except BaseException:
+        checkpoint.close()
+        raise
+    loop = EngineLoop(
+        scheduler,
+        executor,
+        model_name=str(path.resolve()),
+        vocab_size=model.config.vocab_size,
+        max_model_len=memory.max_model_len,
+        end_token_ids=end_token_ids,
+        seeds=SeedSource(config.seed),
+    )
+    return Engine(config, loop, tokenizer, model, memory, checkpoint)
+
+
+def scheduler_config(config: EngineConfig) -> SchedulerConfig:
+    return SchedulerConfig(
+        policy=config.scheduling_policy,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+    )
+
+
+def load_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
+    if checkpoint.kind == "gguf":
+        return Tokenizer.from_gguf(checkpoint.config)
+    return Tokenizer.from_folder(path)
+
+
+def plan_for(config: EngineConfig, model: Model) -> MemoryPlan:
+    """The memory that weights and cache will take under these settings."""
+    demand = CacheDemand(
+        groups=model.cache_groups(),
+        page_size=config.block_size,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+    )
+    context = model.config.max_positions
+    if config.max_model_len is not None and config.max_model_len > context:
+        raise InvalidRequest("max_model_len", f"{config.max_model_len} is more than the model's context of {context}")
+    weight_bytes = sum(math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
+    budget = int(available_bytes() * config.gpu_memory_utilization)
+    if config.num_pages is not None:
+        length = config.max_model_len or min(context, config.num_pages * config.block_size)
+        empty = MemoryPlan(
+            num_pages=(0,) * len(demand.groups),
+            max_model_len=length,
+            weight_bytes=weight_bytes,
+            page_bytes=demand.page_bytes(),
+            budget_bytes=budget,
+        )
+        return with_num_pages(empty, demand, config.num_pages)
+    length = config.max_model_len or longest_that_fits(demand, weight_bytes, budget, context)
+    return plan_memory(demand, weight_bytes, budget, length)
+
+
+def make_cache(config: EngineConfig, model: Model, memory: MemoryPlan) -> KVCacheManager:
+    return KVCacheManager(model.cache_groups(), memory.num_pages, config.block_size, config.enable_prefix_caching)
+
+
+def make_executor(config: EngineConfig, model: Model, memory: MemoryPlan, end_token_ids: list[int]) -> LocalExecutor:
+    operators = ReferenceOperators()
+    for weight in model.weights():
+        operators.prepare(weight)
+    groups = model.cache_groups()
+    rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
+    pages = PageStore(groups, memory.num_pages, config.block_size)
+    return LocalExecutor(model, operators, rows, pages, end_token_ids)

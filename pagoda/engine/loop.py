@@ -1,0 +1,174 @@
+"""The loop: plan, execute, commit, publish. It sees counts and token ids, never text, JSON or HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pagoda.core.errors import InvalidRequest, PagodaError
+from pagoda.core.plan import RowPayload, StepPlan
+from pagoda.core.request import Request
+from pagoda.decoding import SeedSource
+from pagoda.engine.answers import AnswerBook
+from pagoda.engine.messages import (
+    AbortRequest,
+    AddRequest,
+    Message,
+    NewTokens,
+    PushBackRequest,
+    Rejected,
+    StopSequence,
+    Update,
+)
+from pagoda.executor import Executor
+from pagoda.kv_cache import extend_chain, root_hash
+from pagoda.observability.counters import EngineCounters
+from pagoda.scheduler import Cancel, PushBack, Scheduler, Stop, Submit
+
+
+class EngineLoop:
+    """Messages go into the inbox from any thread; one thread turns the loop by calling `step`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        *,
+        model_name: str,
+        vocab_size: int,
+        max_model_len: int,
+        end_token_ids: Iterable[int] = (),
+        seeds: SeedSource | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.scheduler = scheduler
+        self.executor = executor
+        self.max_model_len = max_model_len
+        self.vocab_size = vocab_size
+        self.inbox: deque[Message] = deque()
+        self.counters = EngineCounters()
+        self._model_name = model_name
+        self._seeds = seeds or SeedSource()
+        self._clock = clock
+        cache = scheduler.cache
+        self._answers = AnswerBook(cache.page_size, cache.enable_prefix_caching, end_token_ids)
+        self._plans: deque[StepPlan] = deque()
+        self._updates: list[Update] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.inbox or self._updates or self._plans or self.scheduler.has_work)
+
+    def step(self) -> list[Update]:
+        """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago."""
+        self._drain_inbox()
+        plan = self.scheduler.plan(self._clock())
+        self.executor.submit(plan, self._payloads(plan))
+        self._plans.append(plan)
+        while self._has_result_due():
+            self._commit_oldest()
+        updates, self._updates = self._updates, []
+        return updates
+
+    def _has_result_due(self) -> bool:
+        waiting = self.executor.num_in_flight
+        return waiting > self.executor.lateness or (waiting > 0 and not self.scheduler.has_work)
+
+    def _commit_oldest(self) -> None:
+        result = self.executor.collect()
+        plan = self._plans.popleft()
+        outcome, updates = self._answers.take(plan, result, self._clock())
+        self.scheduler.commit(outcome)
+        self._updates += updates
+        self.counters.num_steps += 1
+        self.counters.num_computed_tokens += int(plan.num_tokens.sum())
+        self.counters.num_drawn_tokens += len(result.token_ids)
+        self.counters.num_finished += len(outcome.finished)
+
+    def _payloads(self, plan: StepPlan) -> list[RowPayload]:
+        payloads = []
+        for start in plan.started:
+            payload, news = self._answers.start(start, self._clock())
+            payloads.append(payload)
+            if news is not None:
+                self._updates.append(news)
+                self.counters.num_prompt_tokens += payload.num_prompt_tokens
+                self.counters.num_cached_tokens += news.num_cached_tokens
+        return payloads
+
+    def _drain_inbox(self) -> None:
+        while self.inbox:
+            message = self.inbox.popleft()
+            match message:
+                case AddRequest():
+                    self._add(message.request)
+                case AbortRequest():
+                    self._abort(message.request_id)
+                case StopSequence():
+                    sequence = self._answers.stop(message.request_id, message.sample_index)
+                    if sequence is not None:
+                        self.scheduler.stop(Stop(sequence, "stop"))
+                case PushBackRequest():
+                    accepted = self._answers.get(message.request_id)
+                    for answer in accepted.answers.values() if accepted else ():
+                        self.scheduler.push_back(PushBack(answer.sequence))
+
+    def _add(self, request: Request) -> None:
+        try:
+            self.check(request)
+            self._submit(request)
+        except PagodaError as error:
+            self._updates.append(Rejected(request.request_id, error))
+
+    def check(self, request: Request) -> None:
+        """Everything that can be said of a request without looking at the others."""
+        if request.task != "generate":
+            raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates")
+        if request.adapter:
+            raise InvalidRequest("adapter", f"no adapter {request.adapter!r} is loaded")
+        prompt = request.prompt_token_ids
+        if not prompt:
+            raise InvalidRequest("prompt", "is empty; it needs at least one token")
+        if len(prompt) >= self.max_model_len:
+            raise InvalidRequest(
+                "prompt",
+                f"has {len(prompt)} tokens; max_model_len is {self.max_model_len}, the answer's tokens included",
+            )
+        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            raise InvalidRequest("prompt", f"token ids must lie between 0 and {self.vocab_size - 1}")
+        request.sampling.validate_for(self.vocab_size, self.max_model_len)
+
+    def _submit(self, request: Request) -> None:
+        sampling = request.sampling
+        cache = self.scheduler.cache
+        root = root_hash(self._model_name, request.adapter, request.cache_salt, request.media_digests)
+        names: tuple[bytes, ...] = ()
+        if cache.enable_prefix_caching:
+            names = tuple(extend_chain(root, request.prompt_token_ids, cache.page_size))
+        num_prompt = len(request.prompt_token_ids)
+        limit = self.max_model_len
+        if sampling.max_tokens is not None:
+            limit = min(limit, num_prompt + sampling.max_tokens)
+        submit = Submit(
+            request_id=request.request_id,
+            num_prompt_tokens=num_prompt,
+            max_total_tokens=limit,
+            num_samples=sampling.n,
+            priority=request.priority,
+            page_names=names,
+            reads_prefix_cache=sampling.prompt_logprobs is None,
+        )
+        self.scheduler.submit(submit)
+        self._answers.accept(request, self._seeds.seed_for(sampling), limit, names, root)
+        self.counters.num_requests += 1
+
+    def _abort(self, request_id: str) -> None:
+        accepted = self._answers.get(request_id)
+        if accepted is None:
+            return
+        self.scheduler.cancel(Cancel(request_id))
+        now = self._clock()
+        for sample_index in sorted(accepted.unfinished):
+            self._updates.append(NewTokens(request_id, sample_index, now, (), finish_reason="abort"))
+        self._answers.forget(request_id)

@@ -1,0 +1,70 @@
+"""The forms in which callers give prompts, made one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagoda.core.errors import InvalidRequest
+from pagoda.core.request import Request
+from pagoda.core.sampling_params import SamplingParams
+from pagoda.text import ChatTemplate, Tokenizer
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""A text, token ids, or {"prompt": text} or {"prompt_token_ids": ids}."""
+Messages = Sequence[Mapping[str, Any]]
+BYTES_PER_CONTEXT_TOKEN = 8  # a longer text cannot fit, so it is refused before it is tokenized
+
+
+class PromptReader:
+    """Turns prompts and conversations into requests."""
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_bytes = max_model_len * BYTES_PER_CONTEXT_TOKEN
+        self._template: ChatTemplate | None = None
+        self._counter = itertools.count()
+
+    def read(self, prompt: Any) -> tuple[str | None, list[int]]:
+        """Any form of `Prompt`; its text, if it has one, and its token ids."""
+        if isinstance(prompt, Mapping):
+            return self._read_mapping(prompt)
+        if isinstance(prompt, str):
+            return prompt, self._tokenizer.encode(prompt, max_bytes=self._max_bytes)
+        if not isinstance(prompt, Sequence) or any(type(item) is not int for item in prompt):
+            raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {type(prompt).__name__}")
+        return None, list(prompt)
+
+    def read_many(self, prompts: Any) -> list[tuple[str | None, list[int]]]:
+        """One prompt or several. A list of whole numbers is one prompt."""
+        if isinstance(prompts, str | Mapping) or (prompts and type(prompts[0]) is int):
+            return [self.read(prompts)]
+        if not isinstance(prompts, Sequence):
+            raise InvalidRequest("prompts", f"must be a prompt or a list of prompts, not {type(prompts).__name__}")
+        return [self.read(prompt) for prompt in prompts]
+
+    def render_chat(self, messages: Messages, add_generation_prompt: bool = True, **variables: Any) -> str:
+        if self._template is None:
+            self._template = ChatTemplate.of_tokenizer(self._tokenizer)
+        return self._template.render(messages, add_generation_prompt=add_generation_prompt, **variables)
+
+    def read_chat(self, text: str) -> tuple[str, list[int]]:
+        """A rendered conversation; its template has written the special tokens itself."""
+        return text, self._tokenizer.encode(text, add_special_tokens=False, max_bytes=self._max_bytes)
+
+    def request(
+        self, token_ids: Sequence[int], sampling: SamplingParams, request_id: str | None = None, **extra: Any
+    ) -> Request:
+        name = request_id if request_id is not None else str(next(self._counter))
+        return Request(request_id=name, prompt_token_ids=tuple(token_ids), sampling=sampling, **extra)
+
+    def _read_mapping(self, prompt: Mapping[str, Any]) -> tuple[str | None, list[int]]:
+        unknown = set(prompt) - {"prompt", "prompt_token_ids"}
+        if unknown or not prompt:
+            raise InvalidRequest("prompt", f"takes the keys 'prompt' or 'prompt_token_ids', not {sorted(unknown)}")
+        if "prompt_token_ids" in prompt:
+            text = prompt.get("prompt")
+            _, token_ids = self.read(list(prompt["prompt_token_ids"]))
+            return text, token_ids
+        return self.read(str(prompt["prompt"]))
