@@ -78,7 +78,10 @@ class ShardedSafetensors:
         with ExitStack() as opened:
             shards = {}
             for shard in sorted(set(shard_of.values())):
-                shards[shard] = opened.enter_context(SafetensorsFile.open(file_inside(folder, shard)))
+                path = file_inside(folder, shard)
+                if not path.exists():
+                    raise ModelFileError(f"{INDEX_NAME}: names {shard}, which is not in the folder")
+                shards[shard] = opened.enter_context(SafetensorsFile.open(path))
             for name, shard in shard_of.items():
                 if name not in shards[shard].tensors:
                     raise ModelFileError(f"{INDEX_NAME}: the tensor {name!r} is not in {shard}")

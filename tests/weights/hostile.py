@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from pagoda.core.errors import ModelFileError
+from pagoda.weights.checkpoint import open_checkpoint
 from pagoda.weights.gguf import GGUFFile
 from pagoda.weights.quantization import FORMATS
 from pagoda.weights.safetensors import SafetensorsFile
@@ -82,6 +83,13 @@ def open_safetensors(path: Path) -> None:
         _touch(file)
 
 
+def open_folder_of(path: Path) -> None:
+    """For mutants of an index or a configuration: the model of the folder that the file stands in."""
+    with open_checkpoint(path.parent) as checkpoint:
+        for name in checkpoint.names:
+            checkpoint.tensor(name).to_float32()
+
+
 def _touch(file: TensorFile) -> None:
     for name, info in file.tensors.items():
         raw = file.raw(name)
@@ -101,6 +109,8 @@ def find_header(path: Path) -> tuple[bytes, list[Field]]:
         if data[:4] == b"GGUF":
             header = read_header(data)
             return data[: header.end], header.fields
+        if path.suffix == ".json":
+            return data[:], number_fields_of_text(data[:], 0)
         text = data[8 : 8 + int.from_bytes(data[:8], "little")]
         return data[:8] + text, [Field(0, 8), *number_fields_of_text(text, 8)]
 

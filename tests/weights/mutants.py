@@ -63,13 +63,13 @@ def number_fields_of_text(text: bytes, start: int) -> list[Field]:
     return fields
 
 
-def _written(field: Field, number: int) -> Mutation:
+def _written(header: bytes, field: Field, number: int) -> Mutation:
     if not field.is_text:
         return Mutation(((field.offset, (number % 2 ** (8 * field.num_bytes)).to_bytes(field.num_bytes, "little")),))
-    # Numbers in text keep their width: padded with spaces, or with nines where they do not fit.
-    digits = str(number).encode()
-    fits = digits.ljust(field.num_bytes) if len(digits) <= field.num_bytes else b"9" * field.num_bytes
-    return Mutation(((field.offset, fits),))
+    # A number of another width moves the text after it, into or out of the spaces that end a header.
+    moved = str(number).encode() + header[field.offset + field.num_bytes :]
+    room = len(header) - field.offset
+    return Mutation(((field.offset, moved[:room].ljust(room)),))
 
 
 def _read(header: bytes, field: Field) -> int:
@@ -89,16 +89,16 @@ def _cut(choose: random.Random, header: bytes, fields: Sequence[Field]) -> Mutat
 
 
 def _absurd_number(choose: random.Random, header: bytes, fields: Sequence[Field]) -> Mutation:
-    return _written(choose.choice(fields), choose.choice(ABSURD_NUMBERS))
+    return _written(header, choose.choice(fields), choose.choice(ABSURD_NUMBERS))
 
 
 def _near_number(choose: random.Random, header: bytes, fields: Sequence[Field]) -> Mutation:
     field = choose.choice(fields)
-    return _written(field, max(0, _read(header, field) + choose.choice((-32, -8, -1, 1, 8, 32))))
+    return _written(header, field, max(0, _read(header, field) + choose.choice((-32, -8, -1, 1, 8, 32))))
 
 
 def _copy_field(choose: random.Random, header: bytes, fields: Sequence[Field]) -> Mutation:
-    return _written(choose.choice(fields), _read(header, choose.choice(fields)))
+    return _written(header, choose.choice(fields), _read(header, choose.choice(fields)))
 
 
 def _splice(choose: random.Random, header: bytes, fields: Sequence[Field]) -> Mutation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 
 from pagoda.core.errors import ModelFileError
 from pagoda.weights.gguf import GGUFFile
+from pagoda.weights.safetensors import INDEX_NAME, SafetensorsFile
 from tests.weights.gguf_surgery import read_header
-from tests.weights.hostile import assert_harmless, find_header, run_batch
+from tests.weights.hostile import assert_harmless, run_batch
 from tests.weights.mutants import Field, mutants, mutations
+from tests.weights.small_files import sparse_copy
 
 OPEN_GGUF = "tests.weights.hostile:open_gguf"
 OPEN_SAFETENSORS = "tests.weights.hostile:open_safetensors"
@@ -30,6 +33,19 @@ def test_mutants_of_small_files_are_harmless(small_file: tuple[Path, str]) -> No
     report = run_batch(*small_file, seed=1, count=700)
     assert_harmless(report)
     assert report.num_refused > 300
+
+
+@pytest.mark.parametrize("name", ["config.json", INDEX_NAME])
+def test_mutants_of_the_json_beside_the_weights_are_harmless(
+    name: str, small_safetensors: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "part.safetensors").write_bytes(small_safetensors)
+    weight_map = dict.fromkeys(SafetensorsFile.open(tmp_path / "part.safetensors").tensors, "part.safetensors")
+    (tmp_path / INDEX_NAME).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 8, "layers": [1, 2]}))
+    report = run_batch(tmp_path / name, "tests.weights.hostile:open_folder_of", seed=1, count=300)
+    assert_harmless(report)
+    assert report.num_refused > 30
 
 
 @pytest.mark.slow
@@ -57,15 +73,6 @@ def test_every_cut_of_a_header_is_refused(fixture: str, request: pytest.FixtureR
         path.write_bytes(data[:length])
         with pytest.raises(ModelFileError):
             GGUFFile.open(path)
-
-
-def sparse_copy(original: Path, copy: Path) -> Path:
-    """The header, and zeros that take no disk where the weights were."""
-    header, _ = find_header(original)
-    copy.write_bytes(header)
-    with copy.open("r+b") as file:
-        file.truncate(original.stat().st_size)
-    return copy
 
 
 def test_mutants_are_the_same_for_the_same_seed() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 from safetensors.torch import save_file
 
-from pagoda.core.errors import ModelFileError, ModelNotFound
+from pagoda.core.errors import ModelFileError
 from pagoda.weights.safetensors import INDEX_NAME, SafetensorsFile, ShardedSafetensors
 from pagoda.weights.tensor import QuantizedTensor
 
@@ -176,7 +176,7 @@ def test_a_false_index_is_refused(weight_map: Any, message: str, tmp_path: Path)
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     write_index(tmp_path, {"weight_map": {"w0": "model-7.safetensors"}})
-    with pytest.raises(ModelNotFound, match="model-7.safetensors"):
+    with pytest.raises(ModelFileError, match="model-7.safetensors, which is not in the folder"):
         ShardedSafetensors.open(tmp_path)
 
 
