@@ -36,5 +36,7 @@ class StepResult:
     """By plan entry, for rows that asked: one for each new token."""
     prompt_logprobs: dict[int, tuple[tuple[int, TokenLogprob], ...]] = field(default_factory=dict)
     """By plan entry: (position, what the model gave the prompt's token there)."""
+    broken: frozenset[int] = frozenset()
+    """Plan entries whose logits were not numbers; their tokens mean nothing."""
     pooled: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
     """By plan entry, for tasks that want a vector."""

@@ -101,7 +101,11 @@ class AnswerBook:
             answer = self._answers.get(sequence)
             if answer is None:
                 continue  # it ended while this step was under way: what came after does not count
-            update = self._extend(answer, new, result.logprobs.get(entry, ()), time)
+            if entry in result.broken:
+                request_id = answer.request.request_id
+                update = NewTokens(request_id, answer.sample_index, time, (), finish_reason="error")
+            else:
+                update = self._extend(answer, new, result.logprobs.get(entry, ()), time)
             updates.append(update)
             if update.finish_reason is not None:
                 finished.append(Finished(sequence, update.finish_reason))

@@ -16,6 +16,7 @@ from pagoda.core.errors import InvalidRequest, PagodaError
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
+from pagoda.engine.interrupts import interrupts_deferred
 from pagoda.engine.messages import AbortRequest, AddRequest, PushBackRequest
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.engine.progress import BatchProgress
@@ -154,7 +155,9 @@ class LLM:
     def _turn(self) -> list[RequestOutput]:
         """One step of the engine; the outputs that changed."""
         changed = []
-        for update in self._engine.loop.step():
+        with interrupts_deferred():
+            updates = self._engine.loop.step()
+        for update in updates:
             output, then = self._outputs.take(update)
             if isinstance(then, PagodaError):
                 raise then
@@ -170,8 +173,9 @@ class LLM:
         for request in requests:
             self._outputs.forget(request.request_id)
             loop.inbox.append(AbortRequest(request.request_id))
-        while loop.has_work:
-            loop.step()
+        with interrupts_deferred():
+            while loop.has_work and not loop.has_failed:
+                loop.step()
 
 
 def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:

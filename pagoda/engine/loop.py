@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pagoda.core.errors import InvalidRequest, PagodaError
+from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.plan import RowPayload, StepPlan
 from pagoda.core.request import Request
 from pagoda.decoding import SeedSource
@@ -55,6 +55,11 @@ class EngineLoop:
         self._answers = AnswerBook(cache.page_size, cache.enable_prefix_caching, end_token_ids)
         self._plans: deque[StepPlan] = deque()
         self._updates: list[Update] = []
+        self._failure: EngineError | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
 
     @property
     def has_work(self) -> bool:
@@ -62,12 +67,19 @@ class EngineLoop:
 
     def step(self) -> list[Update]:
         """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago."""
+        if self._failure is not None:
+            raise self._failure
         self._drain_inbox()
-        plan = self.scheduler.plan(self._clock())
-        self.executor.submit(plan, self._payloads(plan))
-        self._plans.append(plan)
-        while self._has_result_due():
-            self._commit_oldest()
+        try:
+            plan = self.scheduler.plan(self._clock())
+            self._plans.append(plan)
+            self.executor.submit(plan, self._payloads(plan))
+            while self._has_result_due():
+                self._commit_oldest()
+        except BaseException as error:
+            # Plans and results no longer match: nothing that comes after could be trusted.
+            self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
+            raise self._failure from error
         updates, self._updates = self._updates, []
         return updates
 

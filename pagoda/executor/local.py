@@ -72,18 +72,20 @@ class LocalExecutor:
         scores = self._score_prompts(plan, batch, hidden)
         self._rows.num_computed[plan.rows] += plan.num_tokens
         drawing = np.flatnonzero(plan.draws)
-        token_ids = np.zeros(0, np.int32)
-        logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
-        if len(drawing):
-            token_ids, logprobs = self._draw(plan.rows, drawing, batch, hidden)
-        return StepResult(plan.step_id, plan.draws.astype(np.int32), token_ids, logprobs, scores)
-
-    def _draw(
-        self, rows: IntArray, drawing: Array, batch: RaggedBatch, hidden: Array
-    ) -> tuple[IntArray, dict[int, tuple[TokenLogprob, ...]]]:
-        """Logits only for the rows that draw, one token for each."""
+        num_new = plan.draws.astype(np.int32)
+        if not len(drawing):
+            return StepResult(plan.step_id, num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
+        # Logits only for the rows that draw.
         last = batch.row_starts[1:][drawing] - 1
         logits = self._model.logits(self._operators, self._operators.take_rows(hidden, last))
+        broken = frozenset(drawing[~np.isfinite(logits).all(axis=1)].tolist())
+        token_ids, logprobs = self._draw(plan.rows, drawing, logits)
+        return StepResult(plan.step_id, num_new, token_ids, logprobs, scores, broken)
+
+    def _draw(
+        self, rows: IntArray, drawing: Array, logits: Array
+    ) -> tuple[IntArray, dict[int, tuple[TokenLogprob, ...]]]:
+        """One token for each of the rows."""
         drawers = rows[drawing]
         sampled = self._operators.sample(logits, self._sampling.batch(drawers, self._rows.num_tokens[drawers]))
         self._rows.append(drawers, sampled.token_ids)
