@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the thread at once
 class EngineThread:
     """Turns the loop while there is work and sleeps while there is none."""
 
-    def __init__(self, engine: Engine, deliver: Any, fail: Any) -> None:
+    def __init__(
+        self, engine: Engine, deliver: Callable[[list[Update]], None], fail: Callable[[EngineError], None]
+    ) -> None:
         self._loop = engine.loop
         self._deliver = deliver
         self._fail = fail
@@ -51,8 +53,8 @@ class EngineThread:
                 updates = self._loop.step()
                 if updates:
                     self._deliver(updates)
-        except Exception as error:  # whatever it was, everyone who waits must hear of it
-            self._fail(EngineError(f"the engine stopped: {type(error).__name__}: {error}"))
+        except EngineError as error:  # everyone who waits must hear of it
+            self._fail(error)
 
 
 class AsyncLLM:

@@ -69,8 +69,8 @@ class EngineLoop:
         """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago."""
         if self._failure is not None:
             raise self._failure
-        self._drain_inbox()
         try:
+            self._drain_inbox()
             plan = self.scheduler.plan(self._clock())
             self._plans.append(plan)
             self.executor.submit(plan, self._payloads(plan))
