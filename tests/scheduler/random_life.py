@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from pagoda.core.cache import CacheGroup
 from pagoda.core.config import SchedulerConfig
@@ -14,10 +12,27 @@ from pagoda.core.errors import CapacityError
 from pagoda.core.plan import StepPlan
 from pagoda.kv_cache import KVCacheManager, extend_chain, root_hash
 from pagoda.scheduler import Cancel, DecisionLog, Finished, PageNames, PushBack, Scheduler, StepOutcome, Stop, Submit
+from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.draft import plan_digest
+from tests.scheduler.paper_device import VOCABULARY, PaperDevice
 
 FULL = CacheGroup("full", (0,), 1, 8)
 WINDOW = CacheGroup("window", (1,), 1, 8, window=20)
+
+
+class CountingLog(DecisionLog):
+    """Counts what the bounded log may have dropped by the time a test looks."""
+
+    def __init__(self, segment_entries: int) -> None:
+        super().__init__(segment_entries)
+        self.reasons: Counter[Reason] = Counter()
+        self.pushed_by_scheduler: Counter[tuple[str, int]] = Counter()
+
+    def note(self, decision: Decision) -> None:
+        super().note(decision)
+        self.reasons[decision.reason] += 1
+        if decision.reason is Reason.PREEMPTED and decision.other:
+            self.pushed_by_scheduler[decision.request_id, decision.sample_index] += 1
 
 
 @dataclass
@@ -31,7 +46,14 @@ class Answer:
     goal: int
     num_named: int
     num_computed: int = 0
-    is_done: bool = False
+
+
+@dataclass
+class LateStep:
+    """A plan on its way to the device, with the known tokens of the sequences it starts."""
+
+    plan: StepPlan
+    texts: dict[int, list[int]]
 
 
 @dataclass
@@ -52,7 +74,7 @@ class RandomLife:
     prompts: dict[str, list[int]] = field(default_factory=dict)
     unfinished: dict[str, int] = field(default_factory=dict)
     plans: list[bytes] = field(default_factory=list)
-    pending: deque[StepPlan] = field(default_factory=deque)
+    pending: deque[LateStep] = field(default_factory=deque)
     num_finished: int = 0
 
     def __post_init__(self) -> None:
@@ -65,9 +87,12 @@ class RandomLife:
         )
         sizes = [self.num_pages for _ in self.groups]
         self.cache = KVCacheManager(self.groups, sizes, self.page_size, self.caching)
-        self.scheduler = Scheduler(config, self.cache, DecisionLog(self.segment_entries))
+        self.log = CountingLog(self.segment_entries)
+        self.scheduler = Scheduler(config, self.cache, self.log)
+        self.device = PaperDevice(self.groups, sizes, self.page_size, self.seed)
         self.row_of: dict[int, int] = {}
         self.tables: dict[int, list[list[int]]] = {}
+        self.recent: deque[list[int]] = deque(maxlen=6)  # prompts that new ones begin like
         self.num_submitted = 0
         self.time = 0.0
 
@@ -82,17 +107,22 @@ class RandomLife:
         if self.random.random() < 0.02 and self.row_of:
             self.stop(self.random.choice(list(self.row_of.values())))
         self.time += 0.01
+        self._turn()
+
+    def _turn(self) -> None:
         plan = self.scheduler.plan(self.time)
         self.plans.append(plan_digest(plan))
         self.take(plan)
-        self.pending.append(plan)
+        texts = {start.sequence: list(self.answers[start.sequence].tokens) for start in plan.started}
+        self.pending.append(LateStep(plan, texts))
         if len(self.pending) > self.delay:
             self.give(self.pending.popleft())
 
     def submit(self) -> None:
         rng = self.random
-        stem = [rng.randrange(3)] * rng.choice([0, 3, 8, 16])  # few stems, so that prefixes are shared
-        prompt = stem + [rng.randrange(3) for _ in range(rng.randrange(1, 30))]
+        stem = rng.choice(self.recent)[: rng.randrange(40)] if self.recent and rng.random() < 0.5 else []
+        prompt = stem + [rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 30))]
+        self.recent.append(prompt)
         request_id = f"r{self.num_submitted}"
         self.num_submitted += 1
         names = extend_chain(root_hash("m"), prompt, self.page_size) if self.caching else []
@@ -117,8 +147,7 @@ class RandomLife:
     def cancel(self, request_id: str) -> None:
         for number in self.scheduler.cancel(Cancel(request_id)):
             self.answers.pop(number, None)
-        for number in [n for n, a in self.answers.items() if a.request_id == request_id]:
-            del self.answers[number]
+        assert request_id not in {answer.request_id for answer in self.answers.values()}
         del self.unfinished[request_id]
 
     def stop(self, number: int) -> None:
@@ -127,7 +156,7 @@ class RandomLife:
             self._finished(number)
 
     def take(self, plan: StepPlan) -> None:
-        """Do what an executor would, and check that the plan makes sense to it."""
+        """Check that the plan makes sense to somebody who has followed all plans so far."""
         for row in plan.stopped:
             self.row_of.pop(row, None)
         for start in plan.started:
@@ -167,27 +196,23 @@ class RandomLife:
                 assert len(pages) > last
             answer.num_computed += int(tokens)
 
-    def give(self, plan: StepPlan) -> None:
-        """The result of a plan: tokens for those that drew, some drafts refused, some finished."""
-        rng = self.random
-        num_new: list[int] = []
+    def give(self, step: LateStep) -> None:
+        """Run a plan and report: tokens for those that drew, some drafts refused, some finished."""
+        plan = step.plan
+        drawn = self.device.execute(plan, step.texts)
         finished: list[Finished] = []
         names: list[PageNames] = []
-        for number, drafts, draws in zip(
-            plan.sequences.tolist(), plan.num_drafts.tolist(), plan.draws.tolist(), strict=True
-        ):
-            new = 1 + (rng.randint(0, drafts) if drafts else 0) if draws else 0
-            num_new.append(new)
+        for number, drafts, tokens in zip(plan.sequences.tolist(), plan.num_drafts.tolist(), drawn, strict=True):
             answer = self.answers.get(number)
-            if answer is None or not draws:
+            if answer is None or not tokens:
                 continue
-            answer.num_computed -= 1 + drafts - new
-            answer.tokens += [rng.randrange(3) for _ in range(new)]
+            answer.num_computed -= 1 + drafts - len(tokens)
+            answer.tokens += tokens
             assert len(answer.tokens) <= answer.goal
             names += self._new_names(number, answer)
-            if len(answer.tokens) == answer.goal or rng.random() < 0.03:
+            if len(answer.tokens) == answer.goal or self.random.random() < 0.03:
                 finished.append(Finished(number, "stop"))
-        given = tuple(num_new) if self.num_drafts else None
+        given = tuple(len(tokens) for tokens in drawn) if self.num_drafts else None
         outcome = StepOutcome(step_id=plan.step_id, num_new=given, finished=tuple(finished), page_names=tuple(names))
         self.scheduler.commit(outcome)
         for end in finished:
@@ -214,20 +239,12 @@ class RandomLife:
         for _ in range(limit):
             if not self.unfinished:
                 break
-            plan = self.scheduler.plan(self.time)
-            self.plans.append(plan_digest(plan))
-            self.take(plan)
-            self.pending.append(plan)
-            if len(self.pending) > self.delay:
-                self.give(self.pending.popleft())
+            self._turn()
         assert not self.unfinished, f"stuck with {self.unfinished}"
         while self.pending:
             self.give(self.pending.popleft())
         assert not self.scheduler.has_work
         assert all(pool.num_used == 0 for pool in self.cache.pools), "pages leaked"
         assert len(self.scheduler.rows.free) == self.max_num_seqs, "rows leaked"
-
-
-def most_preemptions(life: RandomLife) -> int:
-    counts = [s.num_preemptions for s in life.scheduler.sequences.values()]
-    return int(np.max(counts, initial=0))
+        pushed = self.log.pushed_by_scheduler.values()
+        assert max(pushed, default=0) <= self.scheduler.config.max_preemptions, "pushed back more often than allowed"
