@@ -279,3 +279,7 @@ def test_a_real_file_reads_as_with_the_gguf_package(fixture: str, request: pytes
             info = file.tensors[tensor.name]
             assert (info.format, info.shape) == (tensor.tensor_type.name, tuple(reversed(tensor.shape.tolist())))
             np.testing.assert_array_equal(file.raw(tensor.name), np.asarray(tensor.data).view(np.uint8).reshape(-1))
+            # Part of the embedding is enough; every other tensor is compared whole.
+            rows = np.atleast_2d(tensor.data)[:4096]
+            decoded = QuantizedTensor.from_bytes(info, file.raw(tensor.name)).to_float32().reshape(-1, info.shape[-1])
+            np.testing.assert_array_equal(decoded[:4096], gguf.quants.dequantize(rows, tensor.tensor_type))
