@@ -24,7 +24,7 @@ class PageTable:
     num_published: int = 0  # leading pages that are in the prefix tree
     first_held: list[int] = field(default_factory=list)  # by group: entries before this one are NO_PAGE
     reserved: list[int] = field(default_factory=list)  # by group: pages promised and not taken yet
-    has_promise: bool = False  # it was promised all it can ever need
+    promised: list[int] = field(default_factory=list)  # by group: held and reserved together, if it has a promise
 
 
 class TableEdit(NamedTuple):
@@ -194,8 +194,8 @@ class KVCacheManager:
                 self._release(group, table.pages[group][index])
                 table.pages[group][index] = NO_PAGE
                 table.first_held[group] = index + 1
-                if table.has_promise and self.pools[group].num_available > 0:
-                    self._promise(table, group, 1)  # the window moves on and will want as many again
+            if table.promised:
+                self._renew_promise(table, group)
 
     def reserve(self, table: PageTable, most_pages: Sequence[int]) -> bool:
         """Promise the table all the pages it can ever need, or change nothing and say no."""
@@ -207,7 +207,7 @@ class KVCacheManager:
                 return False
         for group, count in enumerate(missing):
             self._promise(table, group, count)
-        table.has_promise = True
+        table.promised = list(most_pages)
         return True
 
     def close_table(self, table: PageTable) -> None:
@@ -232,6 +232,12 @@ class KVCacheManager:
     def _promise(self, table: PageTable, group: int, count: int) -> None:
         table.reserved[group] += count
         self.pools[group].num_reserved += count
+
+    def _renew_promise(self, table: PageTable, group: int) -> None:
+        """The window moved on and will want as many pages again as it gave back."""
+        held = len(table.pages[group]) - table.first_held[group]
+        missing = table.promised[group] - held - table.reserved[group]
+        self._promise(table, group, max(0, min(missing, self.pools[group].num_available)))
 
     def _release(self, group: int, page: int) -> None:
         if self.pools[group].release(page):

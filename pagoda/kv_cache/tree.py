@@ -91,9 +91,11 @@ class PrefixTree:
         """Give up the least recently used idle page of the group; False when there is none."""
         heap = self._idle[group]
         while heap:
-            last_used, _, page = heapq.heappop(heap)
+            last_used, minus_depth, page = heapq.heappop(heap)
             node = self._owners[group].get(page)
-            if node is None or self._pools[group].refs[page] or node.last_used[group] != last_used:
+            if node is None or self._pools[group].refs[page]:
+                continue
+            if (node.last_used[group], -node.depth) != (last_used, minus_depth):
                 continue
             if self._is_full[group]:
                 if node.num_children:
@@ -176,8 +178,8 @@ class PrefixTree:
 
     def _check_offers(self, group: int) -> None:
         """Every idle page that may leave must be on offer, or it would never leave."""
-        offered = {(last_used, page) for last_used, _, page in self._idle[group]}
+        offered = set(self._idle[group])
         for page, node in self._owners[group].items():
             if self._pools[group].refs[page] or (self._is_full[group] and node.num_children):
                 continue
-            assert (node.last_used[group], page) in offered, "an idle page is not on offer"
+            assert (node.last_used[group], -node.depth, page) in offered, "an idle page is not on offer"

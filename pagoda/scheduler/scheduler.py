@@ -254,7 +254,9 @@ class Scheduler:
             if budget <= 0:
                 self._note_change(sequence, Reason.WAITS_FOR_BUDGET, self.config.max_num_batched_tokens)
                 return
-            if not self.rows.free and not self._displace(sequence, draft):
+            if not self.rows.free:
+                if self._displace(sequence, draft):
+                    continue  # look again: somebody who waited for the displaced one may be first now
                 self._note_change(sequence, Reason.WAITS_FOR_ROW, self.config.max_num_seqs)
                 return
             match = self._match(sequence)
@@ -263,9 +265,9 @@ class Scheduler:
                     return  # enough of them are set aside to fill every row
                 continue
             table = self._open_table(sequence, match)
-            while table is None and self._displace(sequence, draft):
-                table = self._open_table(sequence, self._match(sequence))
             if table is None:
+                if self._displace(sequence, draft):
+                    continue
                 return
             self.queue.pop()
             budget -= self._begin(sequence, table, budget, draft)
@@ -429,13 +431,26 @@ class Scheduler:
                 self._requeue(sequence)
 
     def _page_completed(self, sequence: Sequence) -> None:
-        table, row = sequence.table, sequence.row
+        table = sequence.table
         assert table is not None
-        settled = int(self.rows.settled[row])
-        first = table.num_published
-        for edit in self.cache.publish(table, settled):
-            self.table_updates.append(TableUpdate(row, edit.group, edit.entry, (edit.page,)))
+        settled = int(self.rows.settled[sequence.row])
+        self._publish(sequence, settled)
         self.cache.drop_behind(table, settled)
+        if sequence.submit.num_samples == 1:
+            return
+        # A sibling may share pages that were just exchanged for equal ones in the tree: it must follow, or it would
+        # hold a page there without those before it.
+        num_tokens = table.num_published * self.cache.page_size
+        for sibling in self.requests[sequence.request_id]:
+            if sibling.table is not None and sibling.table.num_published < table.num_published:
+                self._publish(sibling, min(num_tokens, int(self.rows.settled[sibling.row])))
+
+    def _publish(self, sequence: Sequence, num_tokens: int) -> None:
+        table = sequence.table
+        assert table is not None
+        first = table.num_published
+        for edit in self.cache.publish(table, num_tokens):
+            self.table_updates.append(TableUpdate(sequence.row, edit.group, edit.entry, (edit.page,)))
         self._wake(self.waits.published(sequence.number, sequence.page_names[first : table.num_published]))
 
     # -- leaving a row -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class TableState(msgspec.Struct, frozen=True):
     num_published: int
     first_held: tuple[int, ...]
     reserved: tuple[int, ...]
-    has_promise: bool
+    promised: tuple[int, ...]
 
 
 class RowState(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ def _sequence_state(sequence: Sequence, index: dict[str, int], rows: RowTable) -
             table.num_published,
             tuple(table.first_held),
             tuple(table.reserved),
-            table.has_promise,
+            tuple(table.promised),
         ),
     )
 
@@ -201,7 +201,7 @@ def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) ->
             num_published=saved.table.num_published,
             first_held=list(saved.table.first_held),
             reserved=list(saved.table.reserved),
-            has_promise=saved.table.has_promise,
+            promised=list(saved.table.promised),
         )
         _put_row(scheduler, sequence, saved.row)
 
