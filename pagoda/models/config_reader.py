@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -64,16 +65,16 @@ class ConfigReader:
 
     def choice(self, key: str, choices: Sequence[str], default: str | NoDefault = NO_DEFAULT) -> str:
         value = self._get(key, default)
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise self.refusal(key, f"is not supported; supported: {', '.join(choices)}")
-        return str(value)
+        return value
 
     def choices(self, key: str, choices: Sequence[str], length: int) -> tuple[str, ...]:
         values = self._get(key, NO_DEFAULT)
         if not isinstance(values, list | tuple) or len(values) != length:
             raise self.refusal(key, f"must be a list of {length} entries")
         for value in values:
-            if value not in choices:
+            if not isinstance(value, str) or value not in choices:
                 raise ModelFileError(
                     f"{self._source}: {self._prefix}{key} holds {shown(value)}; supported: {', '.join(choices)}"
                 )
@@ -84,7 +85,7 @@ class ConfigReader:
         value = self._values.get(self._prefix + key)
         if value is None:
             value = expected if default is None else default
-        if value != expected:
+        if not isinstance(value, bool | int | float | str) or value != expected:
             raise self.refusal(key, f"is not supported; only {shown(expected)} is")
 
     def refuse(self, key: str, reason: str) -> None:
@@ -120,5 +121,5 @@ class ConfigReader:
 
 def shown(value: object) -> str:
     """A value of a hostile file as it may stand in a one-line message."""
-    text = repr(value)
+    text = " ".join(reprlib.repr(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
