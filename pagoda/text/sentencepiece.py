@@ -1,7 +1,8 @@
 """SentencePiece BPE with scores: the neighbours whose union scores best are joined, leftmost first among equals.
 
-The `tokenizers` library ranks pairs and cannot say that two pairs are equal, so it ends elsewhere on runs of one
-character; docs/design/tokenizers.md has the count. What makes this one quick is that words are remembered.
+The `tokenizers` library wants ranked pairs instead. They can be worked out from the scores, but that takes ten times as
+long as this module needs to start, and equal scores come out differently: docs/design/tokenizers.md has the numbers.
+Words are remembered, which makes up for the language this is written in.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from jinja2.runtime import Undefined
 from pagoda.core.errors import TemplateError
 
 _NODE_BYTES = 8
-_MAX_NUMBER_BITS = 4096
+MAX_NUMBER_BITS = 4096
 # Text captured by macros and blocks is written once more where it is used, so this much passes through in all.
 _CAPTURE_FACTOR = 8
 
@@ -69,7 +69,7 @@ class TemplateBudget:
         if isinstance(value, str):
             self.allow_size(len(value))
         elif isinstance(value, int):
-            if value.bit_length() > _MAX_NUMBER_BITS:
+            if value.bit_length() > MAX_NUMBER_BITS:
                 raise TemplateError("the chat template made a number of more than a thousand digits")
         elif isinstance(value, list | tuple | dict):
             self.allow_size(measure(value, self.max_value_bytes))

@@ -19,14 +19,13 @@ from jinja2.utils import Cycler, Joiner, Namespace, pass_context
 from jinja2.visitor import NodeTransformer
 
 from pagoda.core.errors import TemplateError
-from pagoda.text.template_budget import counted, current_budget, measure
+from pagoda.text.template_budget import MAX_NUMBER_BITS, counted, current_budget, measure
 from pagoda.text.template_filters import build_filters, build_tests
 from pagoda.text.template_methods import check_method, check_percent_format, guard_format, join_text
 
 # Filters under names that no template can spell.
 _LOOP, _WRITE, _VALUE, _CONCAT = " loop", " write", " value", " concat"
 _BINARY_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%", "**"))
-_MAX_NUMBER_BITS = 4096
 # Ten times what the longest template in use has; compiling that many takes about a second.
 _MAX_NODES = 1 << 14
 
@@ -187,5 +186,5 @@ def _check_product(left: Any, right: Any) -> None:
 
 
 def _check_bits(num_bits: int) -> None:
-    if num_bits > _MAX_NUMBER_BITS:
+    if num_bits > MAX_NUMBER_BITS:
         raise TemplateError("the chat template made a number of more than a thousand digits")
