@@ -29,10 +29,13 @@ class Verb:
 
 
 VERBS = (
+    Verb("run", "pagoda.cli.run", "talk with a model"),
     Verb("pull", "pagoda.cli.pull", "fetch a model into the store"),
     Verb("list", "pagoda.cli.list", "list the models in the store"),
     Verb("show", "pagoda.cli.show", "tell what is known about a model"),
     Verb("rm", "pagoda.cli.rm", "remove a model from the store"),
+    Verb("why", "pagoda.cli.why", "tell why a request waited, was cut or was pushed back"),
+    Verb("replay", "pagoda.cli.replay", "run a scheduler's log again and compare every plan"),
 )
 
 
@@ -79,7 +82,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run_verb(verb: Verb, arguments: list[str]) -> int:
     module = cast(VerbModule, importlib.import_module(verb.module))
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog=f"pagoda {verb.name}",
         description=f"{verb.summary[0].upper()}{verb.summary[1:]}.",
         epilog=f"examples:\n{module.EXAMPLES.rstrip()}",
@@ -87,17 +90,25 @@ def _run_verb(verb: Verb, arguments: list[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    return module.main(parser.parse_args(arguments))
+    # Intermixed, so that options may stand between a model and its prompt.
+    return module.main(parser.parse_intermixed_args(arguments))
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command, without the list of all that would have been right."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message} (see: {self.prog} --help)\n")
 
 
 def _top_parser() -> argparse.ArgumentParser:
     verbs = "\n".join(f"  {verb.name:<10}{verb.summary}" for verb in VERBS)
     variables = "\n".join(f"  {var.name:<15}{var.meaning} (default {var.default})" for var in VARIABLES)
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="pagoda",
         usage="pagoda [--version] [--help] VERB ...",
         description="Run language models on your own machine.",
-        epilog=f"verbs:\n{verbs}\n\nenvironment:\n{variables}\n\nexample:\n  pagoda pull smollm2\n\n"
+        epilog=f"verbs:\n{verbs}\n\nenvironment:\n{variables}\n\nexample:\n  pagoda run smollm2 'Name a river.'\n\n"
         "`pagoda VERB --help` tells more about one verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

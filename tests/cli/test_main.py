@@ -39,7 +39,7 @@ def test_help_names_every_verb_and_variable(capsys: pytest.CaptureFixture[str]) 
         main(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    for word in (*(verb.name for verb in VERBS), "PAGODA_HOME", "pagoda pull smollm2"):
+    for word in (*(verb.name for verb in VERBS), "PAGODA_HOME", "pagoda run smollm2"):
         assert word in text
 
 

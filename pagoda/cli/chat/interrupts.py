@@ -1,0 +1,34 @@
+"""Ctrl-C as a request to stop, seen between two steps of the engine, where stopping leaves nothing half done."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+# An engine that does not come back from a step must not hold the user.
+PATIENCE = 3
+
+
+class CatchInterrupts:
+    """While the context lasts, Ctrl-C only sets `seen`; the third one raises KeyboardInterrupt after all."""
+
+    def __init__(self) -> None:
+        self._num_seen = 0
+
+    @property
+    def seen(self) -> bool:
+        return self._num_seen > 0
+
+    def __enter__(self) -> CatchInterrupts:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._num_seen += 1
+        if self._num_seen >= PATIENCE:
+            raise KeyboardInterrupt

@@ -1,0 +1,35 @@
+"""`pagoda replay`: feed a decision log to the scheduler again and compare every plan and every decision."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EXAMPLES = """\
+  pagoda run smollm2 "Hello" --decision-log hello.log
+  pagoda replay hello.log
+"""
+
+EXIT_DIFFERENT = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOG", help="a file that --decision-log or LLM.save_decision_log wrote")
+
+
+def main(args: argparse.Namespace) -> int:
+    from pagoda.core.errors import PagodaError
+    from pagoda.scheduler.log import load_log
+    from pagoda.scheduler.replay import replay
+
+    log = load_log(Path(args.log))
+    try:
+        report = replay(log)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # A file that was tampered with may bring the scheduler into a state that no run can reach.
+        raise PagodaError(f"{args.log} contradicts itself and cannot be replayed ({type(error).__name__})") from error
+    if report.first_difference:
+        print(f"{report.num_plans} plans replayed; the first difference: {report.first_difference}")
+        return EXIT_DIFFERENT
+    print(f"{report.num_plans} plans and {report.num_decisions} decisions replayed: every plan reproduced")
+    return 0
