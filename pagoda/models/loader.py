@@ -22,6 +22,6 @@ def load_model(checkpoint: Checkpoint, progress: Progress | None = None) -> Mode
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     family = find_family(checkpoint.kind, checkpoint.config)
     if checkpoint.kind == "gguf":
-        reader = ConfigReader(checkpoint.config, "GGUF metadata", f"{family.gguf_architecture}.")
+        reader = ConfigReader(checkpoint.config, checkpoint.path.name, f"{family.gguf_architecture}.")
         return family.read_gguf(reader, checkpoint)
     return family.read_huggingface(ConfigReader(checkpoint.config, "config.json"))

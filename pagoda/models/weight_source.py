@@ -19,6 +19,7 @@ class WeightSource:
 
     def __init__(self, checkpoint: Checkpoint, names: WeightNames, progress: Progress | None) -> None:
         self._checkpoint = checkpoint
+        self._file = checkpoint.path.name
         self._names = names
         self._progress = progress
         self._available = frozenset(checkpoint.names)
@@ -31,10 +32,12 @@ class WeightSource:
     def take(self, role: str, shape: tuple[int, ...], layer: int | None = None) -> Weight:
         name = self._names.name(role, layer)
         if name not in self._available:
-            raise ModelFileError(f"tensor {name} is missing")
+            raise ModelFileError(f"{self._file}: tensor {name} is missing")
         weight = self._checkpoint.tensor(name)
         if weight.shape != shape:
-            raise ModelFileError(f"tensor {name} has the shape {weight.shape}; the configuration asks for {shape}")
+            raise ModelFileError(
+                f"{self._file}: tensor {name} has the shape {weight.shape}; the configuration asks for {shape}"
+            )
         self._taken[name] = weight
         if self._progress is not None:
             self._progress(len(self._taken), len(self._available))
@@ -50,4 +53,5 @@ class WeightSource:
         ]
         if left:
             more = f" and {len(left) - MAX_NAMES_SHOWN} more" if len(left) > MAX_NAMES_SHOWN else ""
-            raise ModelFileError(f"tensors that this family does not know: {', '.join(left[:MAX_NAMES_SHOWN])}{more}")
+            shown = ", ".join(left[:MAX_NAMES_SHOWN])
+            raise ModelFileError(f"{self._file}: tensors that this family does not know: {shown}{more}")

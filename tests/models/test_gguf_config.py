@@ -81,6 +81,26 @@ def test_divisors_that_make_no_sense_are_refused(divisors, tmp_path):
         read_config(open_checkpoint(path))
 
 
+@pytest.mark.parametrize("case", ["llama", "qwen2 yarn", "gemma3 scaled"])
+def test_a_damaged_file_is_refused_or_runs(case, tmp_path):
+    """Mostly the header is hit; what still loads must also survive a step."""
+    architecture, model_class, config = CASES[case]
+    path = write_gguf(randomize(model_class(config)), architecture, tmp_path / "tiny.gguf")
+    whole = path.read_bytes()
+    generator = np.random.default_rng(3)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for start in generator.integers(0, generator.choice([1200, 8000]), size=generator.integers(1, 4)).tolist():
+            word = int(generator.choice([0, 1, 3, 2**31 - 1, 2**31, 2**32 - 1, generator.integers(2**32)]))
+            damaged[start : start + 4] = word.to_bytes(4, "little")
+        path.write_bytes(damaged)
+        try:
+            with open_checkpoint(path) as checkpoint, np.errstate(all="ignore"):
+                PagedRunner(load_model(checkpoint), ReferenceOperators(), page_size=4).step({"row": [1, 2, 3, 4, 5]})
+        except ModelFileError as error:
+            assert "\n" not in str(error)
+
+
 def test_the_helper_reads_back_what_was_written(tmp_path):
     """The oracle of the real files, held against a model whose logits are known."""
     for case in ("llama", "gemma3"):
