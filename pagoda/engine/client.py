@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
 from pagoda.engine.llm import engine_config
-from pagoda.engine.messages import AbortRequest, AddRequest, Message, Update
+from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, Update
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
@@ -70,6 +71,7 @@ class AsyncLLM:
         self._reader = PromptReader(self._engine.tokenizer, self._engine.loop.max_model_len)
         self._streams: dict[str, asyncio.Queue[RequestOutput | PagodaError]] = {}
         self._events: asyncio.AbstractEventLoop | None = None
+        self._leaving: dict[str, asyncio.Event] = {}  # left early; set when the engine has let go of them
         self._error: EngineError | None = None
         self._thread = EngineThread(self._engine, self._deliver, self._stopped)
 
@@ -119,6 +121,8 @@ class AsyncLLM:
         request = self._reader.request(
             token_ids, sampling or SamplingParams(), request_id, priority=priority, cache_salt=cache_salt
         )
+        while self._error is None and (left := self._leaving.get(request.request_id)) is not None:
+            await left.wait()  # what still comes of the last request with this id is not for this one
         if self._error is not None:
             raise self._error
         self._engine.loop.check(request)
@@ -129,27 +133,33 @@ class AsyncLLM:
         self._streams[request.request_id] = stream
         output = self._outputs.open(request, text, time.monotonic())
         self._thread.send(AddRequest(request))
+        is_shown = False  # whether the caller has seen the whole answer
         try:
-            while not output.finished:
+            while not is_shown:
                 item = await stream.get()
-                if isinstance(item, PagodaError):
+                while not isinstance(item, PagodaError) and not stream.empty():
+                    item = stream.get_nowait()  # the object is the same: one look shows all that came meanwhile
+                if isinstance(item, PagodaError) and not output.finished:
                     raise item
-                while not stream.empty() and not output.finished:
-                    stream.get_nowait()  # the object is the same: one look shows all that came meanwhile
+                is_shown = output.finished
                 yield output
         finally:
             del self._streams[request.request_id]
             self._outputs.forget(request.request_id)
             if not output.finished:
+                self._leaving[request.request_id] = asyncio.Event()
                 self._thread.send(AbortRequest(request.request_id))
 
     def _deliver(self, updates: list[Update]) -> None:
         """Called on the engine's thread: text is made on the event loop's, off the engine's path."""
-        if self._events is not None and not self._events.is_closed():
-            self._events.call_soon_threadsafe(self._take, updates)
+        self._call_soon(self._take, updates)
 
     def _take(self, updates: list[Update]) -> None:
         for update in updates:
+            if isinstance(update, Aborted):
+                if (left := self._leaving.pop(update.request_id, None)) is not None:
+                    left.set()
+                continue
             output, then = self._outputs.take(update)
             stream = self._streams.get(update.request_id)
             if isinstance(then, PagodaError):
@@ -163,10 +173,16 @@ class AsyncLLM:
 
     def _stopped(self, error: EngineError) -> None:
         self._error = error
-        if self._events is not None and not self._events.is_closed():
-            self._events.call_soon_threadsafe(self._fail_streams, error)
+        self._call_soon(self._fail_streams, error)
 
     def _fail_streams(self, error: EngineError) -> None:
         self._error = error
         for stream in self._streams.values():
             stream.put_nowait(error)
+        for request_id in list(self._leaving):
+            self._leaving.pop(request_id).set()
+
+    def _call_soon(self, callback: Callable[[Any], None], argument: Any) -> None:
+        with suppress(RuntimeError):  # the event loop was closed, and whoever waited there with it
+            if self._events is not None:
+                self._events.call_soon_threadsafe(callback, argument)

@@ -12,6 +12,7 @@ from pagoda.core.request import Request
 from pagoda.decoding import SeedSource
 from pagoda.engine.answers import AnswerBook
 from pagoda.engine.messages import (
+    Aborted,
     AbortRequest,
     AddRequest,
     Message,
@@ -177,10 +178,10 @@ class EngineLoop:
 
     def _abort(self, request_id: str) -> None:
         accepted = self._answers.get(request_id)
-        if accepted is None:
-            return
-        self.scheduler.cancel(Cancel(request_id))
-        now = self._clock()
-        for sample_index in sorted(accepted.unfinished):
-            self._updates.append(NewTokens(request_id, sample_index, now, (), finish_reason="abort"))
-        self._answers.forget(request_id)
+        if accepted is not None:
+            self.scheduler.cancel(Cancel(request_id))
+            now = self._clock()
+            for sample_index in sorted(accepted.unfinished):
+                self._updates.append(NewTokens(request_id, sample_index, now, (), finish_reason="abort"))
+            self._answers.forget(request_id)
+        self._updates.append(Aborted(request_id))

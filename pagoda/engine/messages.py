@@ -74,4 +74,10 @@ class Rejected:
         self.error = error
 
 
-Update = Started | NewTokens | PromptScores | Rejected
+class Aborted(msgspec.Struct, frozen=True):
+    """An abort was carried out: nothing more comes of the request, if it was here at all."""
+
+    request_id: str
+
+
+Update = Started | NewTokens | PromptScores | Rejected | Aborted
