@@ -39,6 +39,7 @@ class LLM:
         self._engine = build_engine(engine_config(model, settings), progress)
         self._outputs = OutputProcessor(self._engine.tokenizer)
         self._reader = PromptReader(self._engine.tokenizer, self._engine.loop.max_model_len)
+        self._rejected: dict[str, PagodaError] = {}
 
     @property
     def engine(self) -> Engine:
@@ -89,7 +90,9 @@ class LLM:
         self._engine.loop.scheduler.log.save(Path(path))
 
     def reset_prefix_cache(self) -> None:
-        self._engine.loop.scheduler.cache.tree.clear()
+        scheduler = self._engine.loop.scheduler
+        scheduler.cache.tree.clear()
+        scheduler.log.attach(scheduler)  # no event says what happened, so the log begins anew
 
     def preempt(self, request_id: str) -> None:
         """Push a running request back into the queue; its answer does not change."""
@@ -131,6 +134,7 @@ class LLM:
                 while len(self._outputs):
                     for output in self._turn():
                         progress.update(output)
+                    self._raise_rejected(requests)
             except BaseException:
                 self._abandon(requests)
                 raise
@@ -139,9 +143,14 @@ class LLM:
     def _stream(self, request: Request, text: str | None) -> Iterator[RequestOutput]:
         self._engine.loop.check(request)
         output = self._open(request, text)
+        is_shown = False  # whether the caller has seen the whole answer
         try:
-            while not output.finished:
-                if self._turn():
+            while not is_shown:
+                # Another stream may have turned the engine and finished this one meanwhile.
+                has_news = output.finished or self._turn()
+                self._raise_rejected([request])
+                if has_news:
+                    is_shown = output.finished
                     yield output
         finally:
             if not output.finished:
@@ -156,16 +165,21 @@ class LLM:
         """One step of the engine; the outputs that changed."""
         changed = []
         with interrupts_deferred():
-            updates = self._engine.loop.step()
-        for update in updates:
-            output, then = self._outputs.take(update)
-            if isinstance(then, PagodaError):
-                raise then
-            if then is not None:
-                self._engine.loop.inbox.append(then)
-            if output is not None:
-                changed.append(output)
+            for update in self._engine.loop.step():
+                output, then = self._outputs.take(update)
+                if isinstance(then, PagodaError):
+                    self._rejected[update.request_id] = then
+                elif then is not None:
+                    self._engine.loop.inbox.append(then)
+                if output is not None:
+                    changed.append(output)
         return changed
+
+    def _raise_rejected(self, requests: list[Request]) -> None:
+        for request in requests if self._rejected else ():
+            error = self._rejected.pop(request.request_id, None)
+            if error is not None:
+                raise error
 
     def _abandon(self, requests: list[Request]) -> None:
         """Leave nothing behind: cancel, and let the steps under way come back."""
@@ -175,7 +189,9 @@ class LLM:
             loop.inbox.append(AbortRequest(request.request_id))
         with interrupts_deferred():
             while loop.has_work and not loop.has_failed:
-                loop.step()
+                self._turn()
+                if len(self._outputs):
+                    break  # somebody else's answers are under way, and bring these steps back with theirs
 
 
 def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:

@@ -21,7 +21,7 @@ class BatchProgress:
         self._task: Any = None
         self._drawn: dict[str, int] = {}
         self._num_drawn = 0
-        self._num_finished = 0
+        self._finished: set[str] = set()
         self._started = 0.0
 
     def __enter__(self) -> BatchProgress:
@@ -54,6 +54,7 @@ class BatchProgress:
         count = sum(len(answer.token_ids) for answer in output.outputs)
         self._num_drawn += count - self._drawn.get(output.request_id, 0)
         self._drawn[output.request_id] = count
-        self._num_finished += output.finished
+        if output.finished:
+            self._finished.add(output.request_id)  # one step may bring several news of the same request
         rate = self._num_drawn / max(1e-9, time.monotonic() - self._started)
-        self._bar.update(self._task, completed=self._num_finished, rate=f"{rate:,.1f} tokens/s")
+        self._bar.update(self._task, completed=len(self._finished), rate=f"{rate:,.1f} tokens/s")
