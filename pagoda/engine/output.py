@@ -72,14 +72,25 @@ class _AnswerText:
         if tokenizer is not None and sampling.detokenize:
             self._detokenizer = Detokenizer(tokenizer, sampling.skip_special_tokens, continues_text=True)
         self._matcher = StopStringMatcher(sampling.stop, sampling.include_stop_str_in_output)
+        self._includes_stop = sampling.include_stop_str_in_output
+        self._min_tokens = sampling.min_tokens
 
     def push(self, token_id: int) -> str | None:
         """Add a token; the stop string that it completed, if any."""
         if self._detokenizer is None:
             return None
-        step = self._matcher.push(self._detokenizer.push(token_id))
+        text = self._detokenizer.push(token_id)
+        if len(self.output.token_ids) <= self._min_tokens:
+            self.output.text += text  # no stop string counts before min_tokens, nor half of one
+            return None
+        step = self._matcher.push(text)
         self.output.text += step.text
         return step.match.stop if step.match else None
+
+    def push_end(self, token_id: int) -> None:
+        """The token that ended the answer is text only where stop strings are."""
+        if self._includes_stop:
+            self.push(token_id)
 
     def finish(self) -> str | None:
         """No more tokens: what was held back is shown, unless it completes a stop string after all."""
@@ -140,6 +151,9 @@ class RequestState:
             output.token_ids.append(token_id)
             if output.logprobs is not None and update.logprobs:
                 self._add_logprob(output, update.logprobs[index])
+            if update.finish_reason == "stop" and index == len(update.token_ids) - 1:
+                text.push_end(token_id)
+                break
             stop = text.push(token_id)
             if stop is not None:
                 self._end(output, "stop", stop, update.time)
