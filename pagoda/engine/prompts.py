@@ -32,16 +32,18 @@ class PromptReader:
             return self._read_mapping(prompt)
         if isinstance(prompt, str):
             return prompt, self._tokenizer.encode(prompt, max_bytes=self._max_bytes)
-        if not isinstance(prompt, Sequence) or any(type(item) is not int for item in prompt):
-            raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {type(prompt).__name__}")
+        if not isinstance(prompt, list | tuple) or any(type(item) is not int for item in prompt):
+            raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {_kind(prompt)}")
         return None, list(prompt)
 
     def read_many(self, prompts: Any) -> list[tuple[str | None, list[int]]]:
         """One prompt or several. A list of whole numbers is one prompt."""
-        if isinstance(prompts, str | Mapping) or (prompts and type(prompts[0]) is int):
+        if isinstance(prompts, str | Mapping):
             return [self.read(prompts)]
-        if not isinstance(prompts, Sequence):
+        if not isinstance(prompts, list | tuple):
             raise InvalidRequest("prompts", f"must be a prompt or a list of prompts, not {type(prompts).__name__}")
+        if prompts and type(prompts[0]) is int:
+            return [self.read(prompts)]
         return [self.read(prompt) for prompt in prompts]
 
     def render_chat(self, messages: Messages, add_generation_prompt: bool = True, **variables: Any) -> str:
@@ -62,9 +64,21 @@ class PromptReader:
     def _read_mapping(self, prompt: Mapping[str, Any]) -> tuple[str | None, list[int]]:
         unknown = set(prompt) - {"prompt", "prompt_token_ids"}
         if unknown or not prompt:
-            raise InvalidRequest("prompt", f"takes the keys 'prompt' or 'prompt_token_ids', not {sorted(unknown)}")
-        if "prompt_token_ids" in prompt:
-            text = prompt.get("prompt")
-            _, token_ids = self.read(list(prompt["prompt_token_ids"]))
-            return text, token_ids
-        return self.read(str(prompt["prompt"]))
+            named = ", ".join(repr(key) for key in unknown) or "none"
+            raise InvalidRequest("prompt", f"takes the keys 'prompt' or 'prompt_token_ids', not {named}")
+        text = prompt.get("prompt")
+        if text is not None and not isinstance(text, str):
+            raise InvalidRequest("prompt", f"must be a text, not {_kind(text)}")
+        token_ids = prompt.get("prompt_token_ids")
+        if token_ids is None:
+            return self.read(text)
+        if isinstance(token_ids, str | Mapping):
+            raise InvalidRequest("prompt_token_ids", f"must be a list of token ids, not {_kind(token_ids)}")
+        return text, self.read(token_ids)[1]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        odd = next((item for item in value if type(item) is not int), 0)
+        return f"a list with a {type(odd).__name__} in it"
+    return type(value).__name__
