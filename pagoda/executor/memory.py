@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -54,13 +55,19 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(self.max_num_seqs * count for count in self.pages_for_one(num_tokens))
 
     def _pages(self, group: CacheGroup, num_tokens: int) -> int:
+        most = math.ceil(num_tokens / self.page_size)
         if not group.window:
-            return math.ceil(num_tokens / self.page_size)
-        return math.ceil(min(num_tokens, group.window + self.max_num_batched_tokens) / self.page_size) + 1
+            return most
+        # A window may begin and end inside a page.
+        return min(most, math.ceil((group.window + self.max_num_batched_tokens) / self.page_size) + 1)
 
 
 def available_bytes() -> int:
-    """Memory that can be had now without swapping."""
+    """Memory that can be had now without swapping. What the system only caches files in counts as free."""
+    with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -88,9 +88,8 @@ class KVCacheManager:
     def most_pages(self, group: int, num_tokens: int, num_step_tokens: int) -> int:
         """The most pages of a group that a sequence of `num_tokens` holds at once, run in steps of that many tokens."""
         window = self.groups[group].window
-        if not window:
-            return self.num_pages_for(num_tokens)
-        return self.num_pages_for(min(num_tokens, window + num_step_tokens)) + 1
+        most = self.num_pages_for(num_tokens)
+        return min(most, self.num_pages_for(window + num_step_tokens) + 1) if window else most
 
     def room(self, table: PageTable) -> int:
         """How many more tokens the table could take with the pages that are available to it."""
