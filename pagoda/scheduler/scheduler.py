@@ -531,6 +531,13 @@ class Scheduler:
     def _refuse_impossible(self, event: Submit) -> None:
         if event.request_id in self.requests:
             raise InvalidRequest("request_id", f"{event.request_id!r} is already here; ids must be unique")
+        if event.num_samples < 1:
+            raise InvalidRequest("num_samples", f"must be at least 1, not {event.num_samples}")
+        if not 1 <= event.num_prompt_tokens < event.max_total_tokens:
+            raise InvalidRequest(
+                "num_prompt_tokens",
+                f"{event.num_prompt_tokens} leaves no room for an answer within {event.max_total_tokens} tokens, or is 0",
+            )
         for group, (needed, pool) in enumerate(zip(self._most_pages(event), self.cache.pools, strict=True)):
             if needed > pool.num_pages:
                 self.log.note(

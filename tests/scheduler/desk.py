@@ -31,6 +31,7 @@ class Desk:
         self.cache = KVCacheManager(groups, sizes, page_size, caching)
         self.scheduler = Scheduler(SchedulerConfig(**{"max_num_seqs": 8, **config}), self.cache)
         self.in_flight: deque[StepPlan] = deque()
+        self.request_of: dict[int, str] = {}
 
     def submit(self, request_id: str, prompt: Sequence[int], max_new: int = 10, **fields: Any) -> None:
         self.scheduler.submit(
@@ -46,6 +47,7 @@ class Desk:
     def plan(self) -> StepPlan:
         plan = self.scheduler.plan(0.0)
         self.in_flight.append(plan)
+        self.request_of |= {start.sequence: start.request_id for start in plan.started}
         self.scheduler.check_integrity()
         return plan
 
@@ -68,7 +70,7 @@ class Desk:
         """What the plan gives to each request, over all its samples."""
         given: dict[str, int] = {}
         for number, count in zip(plan.sequences.tolist(), plan.num_tokens.tolist(), strict=True):
-            request_id = self.scheduler.sequences[number].request_id
+            request_id = self.request_of[number]
             given[request_id] = given.get(request_id, 0) + count
         return given
 
