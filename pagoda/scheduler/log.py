@@ -97,7 +97,7 @@ def load_log(path: Path) -> LogFile:
         log = msgspec.msgpack.decode(path.read_bytes(), type=LogFile)
     except OSError as error:
         raise PagodaError(f"cannot read the log {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, PagodaError) as error:
+    except (msgspec.DecodeError, PagodaError, RecursionError, UnicodeDecodeError) as error:
         raise PagodaError(f"{path} is not a whole decision log: {error}") from None
     if log.format != FORMAT:
         raise PagodaError(f"{path} has the log format {log.format!r}; this version reads {FORMAT!r}")

@@ -13,7 +13,7 @@ from pagoda.scheduler.draft import plan_digest
 from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionEntry, DecisionLog, LogFile
 from pagoda.scheduler.scheduler import Scheduler
-from pagoda.scheduler.state import empty_cache, put_state
+from pagoda.scheduler.state import check_sizes, empty_cache, put_state
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,19 @@ class ReplayReport:
     """Empty when everything was reproduced."""
 
 
+# A file may say anything. These are what the scheduler's own checks raise when events make no sense to it.
+CONTRADICTIONS = (AssertionError, ArithmeticError, AttributeError, LookupError, PagodaError, TypeError, ValueError)
+
+
 def scheduler_from(log: LogFile) -> Scheduler:
     """A scheduler in the state that the log opens with."""
-    scheduler = Scheduler(log.state.config, empty_cache(log.state))
-    put_state(scheduler, log.state)
+    try:
+        check_sizes(log.state)
+        scheduler = Scheduler(log.state.config, empty_cache(log.state))
+        put_state(scheduler, log.state)
+        scheduler.check_integrity()
+    except CONTRADICTIONS as error:
+        raise PagodaError(f"the state that the log opens with contradicts itself: {error}") from None
     return scheduler
 
 
@@ -57,10 +66,13 @@ def replay(log: LogFile) -> ReplayReport:
     scheduler.log = DecisionLog(segment_entries=len(log.entries) + 1)
     scheduler.log.attach(scheduler)
     num_plans = 0
-    for noted, plan in replayed_plans(log, scheduler):
-        num_plans += 1
-        if plan_digest(plan) != noted.digest:
-            return ReplayReport(num_plans, 0, f"the plan of step {noted.step_id} came out differently")
+    try:
+        for noted, plan in replayed_plans(log, scheduler):
+            num_plans += 1
+            if plan_digest(plan) != noted.digest:
+                return ReplayReport(num_plans, 0, f"the plan of step {noted.step_id} came out differently")
+    except CONTRADICTIONS as error:
+        return ReplayReport(num_plans, 0, f"after step {scheduler.step_id} the log makes no sense: {error}")
     then = [entry.decision for entry in log.entries if isinstance(entry, DecisionEntry)]
     now = scheduler.log.decisions()
     return ReplayReport(num_plans, len(now), _first_difference(then, now))

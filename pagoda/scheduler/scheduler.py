@@ -18,6 +18,7 @@ from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
 from pagoda.core.plan import IntArray, RowStart, StepPlan, TableUpdate
 from pagoda.core.request import FinishReason
+from pagoda.core.sampling_params import MAX_SEQUENCES
 from pagoda.kv_cache import KVCacheManager, PageTable, PrefixMatch
 from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.draft import PlanDraft, StepInFlight, as_ints, plan_digest
@@ -531,8 +532,8 @@ class Scheduler:
     def _refuse_impossible(self, event: Submit) -> None:
         if event.request_id in self.requests:
             raise InvalidRequest("request_id", f"{event.request_id!r} is already here; ids must be unique")
-        if event.num_samples < 1:
-            raise InvalidRequest("num_samples", f"must be at least 1, not {event.num_samples}")
+        if not 1 <= event.num_samples <= MAX_SEQUENCES:
+            raise InvalidRequest("num_samples", f"must lie between 1 and {MAX_SEQUENCES}, not {event.num_samples}")
         if not 1 <= event.num_prompt_tokens < event.max_total_tokens:
             raise InvalidRequest(
                 "num_prompt_tokens",

@@ -9,6 +9,7 @@ import numpy as np
 
 from pagoda.core.cache import CacheGroup
 from pagoda.core.config import SchedulerConfig
+from pagoda.core.errors import PagodaError
 from pagoda.core.plan import TableUpdate
 from pagoda.kv_cache import CacheState, KVCacheManager, PageTable
 from pagoda.scheduler.decisions import Reason
@@ -122,6 +123,7 @@ def put_state(scheduler: Scheduler, state: SchedulerState) -> None:
     scheduler.stopped_rows = list(state.stopped_rows)
     scheduler.table_updates = list(state.table_updates)
     scheduler.cache.clock = state.clock
+    scheduler.requests = {submit.request_id: [] for submit in state.submits}
     for saved in state.sequences:
         _put_sequence(scheduler, saved, state.submits[saved.request])
     scheduler.rows.free = list(state.free_rows)
@@ -131,6 +133,20 @@ def put_state(scheduler: Scheduler, state: SchedulerState) -> None:
     scheduler.in_flight.extend(_put_step(step) for step in state.in_flight)
     tables = [sequence.table for sequence in scheduler.running if sequence.table is not None]
     scheduler.cache.restore(state.cache, tables)
+
+
+def check_sizes(state: SchedulerState) -> None:
+    """Refuse a state that names more pages or rows than it accounts for, before anything of that size is made."""
+    cache = state.cache
+    tables = [saved.table for saved in state.sequences if saved.table is not None]
+    if not 1 <= len(state.groups) == len(state.num_pages) == len(cache.free) or state.page_size < 1:
+        raise PagodaError("the log's cache groups, pages and page size do not fit together")
+    for group, count in enumerate(state.num_pages):
+        listed = len(cache.free[group]) + len(cache.nodes) + sum(len(table.pages[group]) for table in tables)
+        if not 1 <= count <= listed:
+            raise PagodaError(f"the log speaks of {count} pages in cache group {group} and lists {listed}")
+    if state.config.max_num_seqs != len(state.free_rows) + len(tables):
+        raise PagodaError(f"the log speaks of {state.config.max_num_seqs} rows and does not list them")
 
 
 def empty_cache(state: SchedulerState) -> KVCacheManager:
@@ -191,7 +207,7 @@ def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) ->
         started_once=saved.started_once,
     )
     scheduler.sequences[sequence.number] = sequence
-    scheduler.requests.setdefault(submit.request_id, []).append(sequence)
+    scheduler.requests[submit.request_id].append(sequence)
     if saved.state is State.WAITING:
         scheduler.queue.push(sequence)
     if saved.row is not None and saved.table is not None:

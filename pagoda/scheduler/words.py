@@ -32,7 +32,11 @@ SENTENCES = {
 
 def sentence(decision: Decision) -> str:
     other = decision.other or "the operator's order"
-    return SENTENCES[decision.reason].format(*decision.values, other=other)
+    try:
+        return SENTENCES[decision.reason].format(*decision.values, other=other)
+    except IndexError:
+        numbers = ", ".join(map(str, decision.values)) or "no numbers"
+        raise PagodaError(f"the log is damaged: {decision.reason.name} came with {numbers}") from None
 
 
 def explain(log: LogFile, request_id: str) -> list[str]:
