@@ -18,16 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from pagoda.core.errors import PagodaError
     from pagoda.scheduler.log import load_log
     from pagoda.scheduler.replay import replay
 
-    log = load_log(Path(args.log))
-    try:
-        report = replay(log)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # A file that was tampered with may bring the scheduler into a state that no run can reach.
-        raise PagodaError(f"{args.log} contradicts itself and cannot be replayed ({type(error).__name__})") from error
+    report = replay(load_log(Path(args.log)))
     if report.first_difference:
         print(f"{report.num_plans} plans replayed; the first difference: {report.first_difference}")
         return EXIT_DIFFERENT

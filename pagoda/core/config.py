@@ -46,6 +46,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, field)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InvalidRequest(field, f"must be a whole number of at least 1, not {value!r}")
+        if not isinstance(self.block_size, int) or not 1 <= self.block_size <= 1024:
+            raise InvalidRequest("block_size", f"must be a whole number from 1 to 1024, not {self.block_size!r}")
         share = self.gpu_memory_utilization
         if not isinstance(share, int | float) or not 0.0 < share <= 1.0:
             raise InvalidRequest("gpu_memory_utilization", f"must lie above 0 and not above 1, not {share!r}")

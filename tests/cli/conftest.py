@@ -1,4 +1,4 @@
-"""A store of its own and a tiny model that `pagoda pull tiny` can fetch, for every test of a verb."""
+"""For tests of verbs: a store of its own with a tiny model that `pagoda pull tiny` can fetch, and a decision log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pagoda import LLM, SamplingParams
 from pagoda.weights import registry, store
 from pagoda.weights.sources import python_package
+from tests.fakes.lookup_model import write_lookup_model
 from tests.fakes.package_index import PackageIndex
 
 
@@ -38,3 +40,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(registry, "KNOWN_MODELS", {"tiny": known})
     monkeypatch.setenv("PAGODA_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def decision_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three requests, two rows, one of the requests pushed back once, a prompt of several chunks."""
+    folder = tmp_path_factory.mktemp("log")
+    model = write_lookup_model(folder / "lookup.gguf")
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    with LLM(model, max_num_seqs=2, max_num_batched_tokens=16, max_model_len=128) as llm:
+        stream = llm.stream("x" * 50, params)
+        for _ in range(5):
+            next(stream)
+        llm.preempt("0")
+        for _ in stream:
+            pass
+        llm.generate(["a" * 20, "b" * 20, "c" * 20], params, use_tqdm=False)
+        llm.save_decision_log(folder / "run.log")
+    return folder / "run.log"

@@ -11,6 +11,7 @@ from pagoda.cli.chat.conversation import SavedChat, load_chat, save_chat
 from pagoda.cli.chat.parameters import PARAMETERS, check_sampling, with_parameter
 from pagoda.cli.chat.session import ChatSession
 from pagoda.cli.chat.show import PARTS, lines_about
+from pagoda.cli.chat.statistics import plural
 from pagoda.core.errors import PagodaError
 
 
@@ -37,7 +38,7 @@ def run_command(session: ChatSession, line: str) -> None:
         if command is None:
             near = difflib.get_close_matches(word, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else "/help lists those there are"
-            raise PagodaError(f'there is no command {word[:64]}; {hint} (""" before a text makes it a message)')
+            raise PagodaError(f"there is no command {word[:64]}; {hint}")
         command.run(session, rest)
     except PagodaError as error:
         session.terminal.notice(str(error))
@@ -98,7 +99,7 @@ def _save(session: ChatSession, rest: str) -> None:
         messages=tuple(conversation.messages),
     )
     save_chat(path, chat)
-    session.terminal.notice(f"{conversation.num_turns} turns are saved in {path}")
+    session.terminal.notice(f"saved {plural(conversation.num_turns, 'turn')} in {path}")
 
 
 def _load(session: ChatSession, rest: str) -> None:
@@ -108,7 +109,7 @@ def _load(session: ChatSession, rest: str) -> None:
     session.set_system(chat.system)
     session.sampling = sampling
     session.conversation.messages = list(chat.messages)
-    session.terminal.notice(f"{session.conversation.num_turns} turns are loaded from {path}")
+    session.terminal.notice(f"loaded {plural(session.conversation.num_turns, 'turn')} from {path}")
 
 
 def _path(text: str, command: str) -> Path:
@@ -142,7 +143,7 @@ COMMANDS = {
     "/bye": Command((("/bye", "leave"),), _bye),
 }
 KEYS = (
-    ('"""', "begins and ends a text of several lines; a \\ at the end of a line goes on, too"),
-    ("Ctrl-C", "stops an answer; what was said until then is remembered"),
+    ('"""', "around a text of several lines; or end each but the last in \\"),
+    ("Ctrl-C", "stops an answer, which is remembered as far as it got"),
     ("Ctrl-D", "leaves"),
 )

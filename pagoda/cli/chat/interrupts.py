@@ -5,12 +5,9 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
-# An engine that does not come back from a step must not hold the user.
-PATIENCE = 3
-
 
 class CatchInterrupts:
-    """While the context lasts, Ctrl-C only sets `seen`; the third one raises KeyboardInterrupt after all."""
+    """While the context lasts, Ctrl-C only sets `seen`; pressed again, it raises KeyboardInterrupt after all."""
 
     def __init__(self) -> None:
         self._num_seen = 0
@@ -30,5 +27,5 @@ class CatchInterrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._num_seen += 1
-        if self._num_seen >= PATIENCE:
+        if self._num_seen > 1:
             raise KeyboardInterrupt

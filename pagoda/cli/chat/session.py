@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -45,25 +45,35 @@ class ChatSession:
     def answer(self, question: str) -> bool:
         """Stream the answer; False if Ctrl-C stopped it. What was said until then is remembered."""
         output = None
-        printed = 0
+        num_shown = 0
         stream = self._open(question)
-        # Closing the stream takes its request out of the engine, however the answer ended.
-        with CatchInterrupts() as interrupts, closing(stream):
-            for output in stream:
-                text = output.outputs[0].text
-                self.terminal.write(text[printed:])
-                printed = len(text)
-                if interrupts.seen:
-                    break
-        if output is None:
-            return not interrupts.seen
+        with CatchInterrupts() as interrupts:
+            # Closing the stream takes its request out of the engine, however the answer ended. A second Ctrl-C does not
+            # wait for the next token, which may be far off while a long prompt is computed.
+            with suppress(KeyboardInterrupt), closing(stream):
+                for output in stream:
+                    text = output.outputs[0].text
+                    self.terminal.write(text[num_shown:])
+                    num_shown = len(text)
+                    if interrupts.seen:
+                        break
+            if output is not None:
+                self._conclude(question, output, num_shown)
+        return not interrupts.seen
+
+    def _conclude(self, question: str, output: RequestOutput, num_shown: int) -> None:
         said = output.outputs[0].text
+        self.terminal.write(said[num_shown:])
         if not said.endswith("\n"):
             self.terminal.write("\n")
         if self.has_template:
             self.conversation.add(question, said)
-        self._report(output)
-        return not interrupts.seen
+        num_tokens = len(output.prompt_token_ids) + len(output.outputs[0].token_ids)
+        context = self.llm.engine.memory.max_model_len
+        if output.outputs[0].finish_reason == "length" and num_tokens >= context:
+            self.terminal.notice(f"(the context of {context} tokens is full; /clear begins a new conversation)")
+        if self.is_verbose:
+            self.terminal.notice(statistics_line(output))
 
     def _open(self, question: str) -> Generator[RequestOutput, None, None]:
         if self.has_template:
@@ -73,11 +83,3 @@ class ChatSession:
         if sampling.max_tokens is None:
             sampling = msgspec.structs.replace(sampling, max_tokens=COMPLETION_TOKENS)
         return cast("Generator[RequestOutput, None, None]", self.llm.stream(question, sampling))
-
-    def _report(self, output: RequestOutput) -> None:
-        num_tokens = len(output.prompt_token_ids) + len(output.outputs[0].token_ids)
-        context = self.llm.engine.memory.max_model_len
-        if output.outputs[0].finish_reason == "length" and num_tokens >= context:
-            self.terminal.notice(f"(the context of {context} tokens is full; /clear begins a new conversation)")
-        if self.is_verbose:
-            self.terminal.notice(statistics_line(output))

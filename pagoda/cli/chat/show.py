@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pagoda.cli.chat.parameters import PARAMETERS
 from pagoda.cli.chat.session import ChatSession
+from pagoda.cli.chat.statistics import plural
 from pagoda.cli.formatting import format_bytes
 from pagoda.core.sampling_params import SamplingParams
 
@@ -45,7 +46,7 @@ def _conversation(session: ChatSession) -> Facts:
     conversation = session.conversation
     num_characters = sum(len(message.content) for message in conversation.messages)
     yield "system", repr(conversation.system) if conversation.system else "the template's own"
-    yield "conversation", f"{conversation.num_turns} turns, {num_characters} characters"
+    yield "conversation", f"{plural(conversation.num_turns, 'turn')}, {plural(num_characters, 'character')}"
 
 
 PARTS: dict[str, Callable[[ChatSession], Facts]] = {

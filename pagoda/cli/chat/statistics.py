@@ -11,12 +11,16 @@ if TYPE_CHECKING:
 def statistics_line(output: RequestOutput) -> str:
     answer, metrics = output.outputs[0], output.metrics
     num_tokens = len(answer.token_ids)
-    parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
+    parts = [plural(num_tokens, "token")]
     first, last = metrics.first_token_time, metrics.last_token_time
     if first is not None and last is not None:
         if last > first:
             parts.append(f"{(num_tokens - 1) / (last - first):.1f} tokens/s")
-        parts.append(f"first token after {first - metrics.arrival_time:.2f} s")
-    parts.append(f"{len(output.prompt_token_ids)} prompt tokens, {output.num_cached_tokens} of them cached")
-    parts.append(f"ended by {answer.finish_reason or 'Ctrl-C'}")
-    return f"[{'; '.join(parts)}]"
+        parts.append(f"first after {first - metrics.arrival_time:.2f} s")
+    parts.append(f"prompt {plural(len(output.prompt_token_ids), 'token')}, {output.num_cached_tokens} cached")
+    parts.append(answer.finish_reason or "stopped by Ctrl-C")
+    return f"[{' | '.join(parts)}]"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
