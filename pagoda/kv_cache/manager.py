@@ -76,6 +76,7 @@ class KVCacheManager:
         self.enable_prefix_caching = enable_prefix_caching
         self.pools = [PagePool(count) for count in num_pages]
         self.tree = PrefixTree(self.groups, self.pools)
+        self.has_windows = any(group.window for group in self.groups)
         self.clock = 0  # moves once a step; orders what was used when
         self._open: dict[int, PageTable] = {}
         _live_managers.add(self)
@@ -132,10 +133,12 @@ class KVCacheManager:
             if count > pool.num_available + kept:
                 return None
         added = []
-        for group in range(len(self.groups)):
-            self._promise(table, group, -min(count, table.reserved[group]))
-            added.append([self._take(group) for _ in range(count)])
-            table.pages[group].extend(added[group])
+        for group, kept in enumerate(table.reserved):
+            if kept:
+                self._promise(table, group, -min(count, kept))
+            pages = [self._take(group) for _ in range(count)]
+            table.pages[group] += pages
+            added.append(pages)
         return added
 
     def fork(self, table: PageTable, num_tokens: int, names: list[bytes]) -> tuple[PageTable, list[PageCopy]] | None:

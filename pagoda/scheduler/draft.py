@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from pagoda.core.plan import BoolArray, IntArray, LongArray, PageCopy, RowStart, StepPlan, TableUpdate
+
+AnyArray = TypeVar("AnyArray", IntArray, BoolArray)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Decoders(NamedTuple):
+    """Entry i of both arrays speaks of row i, whether it decodes in this plan or not."""
+
+    is_ready: BoolArray
+    step: BoolArray | LongArray
+    """Tokens to compute: one, and the drafts after it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -21,13 +34,19 @@ class PlanDraft:
     started: list[RowStart] = field(default_factory=list)
     grants: dict[int, tuple[int, bool]] = field(default_factory=dict)  # row -> (tokens, draws)
     held_back: set[int] = field(default_factory=set)  # rows that found no page for their next token
+    decoders: Decoders | None = None  # None: to be worked out
 
     def take_back(self, row: int) -> None:
         """The row's tenant was pushed back in this very plan: undo what the plan had for it."""
+        self.decoders = None
         self.grants.pop(row, None)
         self.held_back.discard(row)
         self.started = [start for start in self.started if start.row != row]
         self.table_updates = [update for update in self.table_updates if update.row != row]
+
+    def hold_back(self, row: int) -> None:
+        self.decoders = None
+        self.held_back.add(row)
 
     def add_pages(self, row: int, start: int, added: list[list[int]]) -> None:
         for group, pages in enumerate(added):
@@ -45,18 +64,26 @@ class StepInFlight:
     num_tokens: IntArray
     num_drafts: IntArray
     draws: BoolArray
+    num_moves: int
+    """How often rows had changed their tenants by then; unchanged, every row still has the same one."""
 
 
 def plan_digest(plan: StepPlan) -> bytes:
     """Equal plans have equal digests, here and in a replay."""
     digest = hashlib.blake2b(plan.step_id.to_bytes(8, "little"), digest_size=8)
     for array in (plan.rows, plan.sequences, plan.num_tokens, plan.num_drafts, plan.draws):
-        digest.update(array.tobytes())
+        digest.update(array.data)
     if plan.stopped or plan.page_copies or plan.started or plan.table_updates:
         orders = (plan.stopped, plan.page_copies, plan.started, plan.table_updates)
-        digest.update(repr(orders).encode())
+        digest.update(_encoder.encode(orders))
     return digest.digest()
 
 
 def as_ints(values: list[int]) -> IntArray:
     return np.array(values, dtype=np.int32)
+
+
+def constant(array: AnyArray) -> AnyArray:
+    """An array that many plans may share, since nobody can write to it."""
+    array.setflags(write=False)
+    return array

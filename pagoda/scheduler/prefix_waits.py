@@ -26,6 +26,10 @@ class PrefixWaits:
     def __len__(self) -> int:
         return len(self._waits_on)
 
+    @property
+    def has_claims(self) -> bool:
+        return bool(self._owner_of)
+
     def claim(self, owner: int, names: Iterable[bytes]) -> None:
         mine = [name for name in names if self._owner_of.setdefault(name, owner) == owner]
         self._claims[owner] = mine

@@ -31,6 +31,7 @@ class RowTable:
         self.decoding: npt.NDArray[np.bool_] = np.zeros(num_rows, np.bool_)
         self.tenants: list[Sequence | None] = [None] * num_rows
         self.free = list(range(num_rows - 1, -1, -1))
+        self.num_moves = 0  # moves in and out so far
 
     @property
     def num_running(self) -> int:
@@ -38,6 +39,7 @@ class RowTable:
 
     def move_in(self, sequence: Sequence, known: int, computed: int) -> int:
         row = self.free.pop()
+        self.num_moves += 1
         sequence.row = row
         self.tenants[row] = sequence
         self.known[row] = known
@@ -50,6 +52,7 @@ class RowTable:
 
     def move_out(self, sequence: Sequence) -> int:
         row = sequence.row
+        self.num_moves += 1
         sequence.row = NO_ROW
         self.tenants[row] = None
         self.owner[row] = -1

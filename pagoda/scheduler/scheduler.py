@@ -16,18 +16,18 @@ import numpy as np
 
 from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
-from pagoda.core.plan import IntArray, RowStart, StepPlan, TableUpdate
+from pagoda.core.plan import BoolArray, IntArray, LongArray, RowStart, StepPlan, TableUpdate
 from pagoda.core.request import FinishReason
 from pagoda.core.sampling_params import MAX_SEQUENCES
 from pagoda.kv_cache import KVCacheManager, PageTable, PrefixMatch
 from pagoda.scheduler.decisions import Decision, Reason
-from pagoda.scheduler.draft import PlanDraft, StepInFlight, as_ints, plan_digest
+from pagoda.scheduler.draft import Decoders, PlanDraft, StepInFlight, as_ints, constant, plan_digest
 from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionLog
 from pagoda.scheduler.prefix_waits import PrefixWaits
 from pagoda.scheduler.queue import make_queue
 from pagoda.scheduler.rows import RowTable
-from pagoda.scheduler.sequence import Sequence, State
+from pagoda.scheduler.sequence import Sequence, State, by_rank
 
 
 class Scheduler:
@@ -51,6 +51,9 @@ class Scheduler:
         self.num_preemptions = 0
         self.stopped_rows: list[int] = []  # since the last plan
         self.table_updates: list[TableUpdate] = []  # likewise
+        self._ones: IntArray = constant(np.ones(config.max_num_seqs, np.int32))
+        self._zeros: IntArray = constant(np.zeros(config.max_num_seqs, np.int32))
+        self._trues: BoolArray = constant(np.ones(config.max_num_seqs, np.bool_))
         self.log.attach(self)
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -161,36 +164,32 @@ class Scheduler:
     def _grow_decoders(self, draft: PlanDraft) -> int:
         """Find pages for the next token of every decoding row; how many tokens that makes in all."""
         rows = self.rows
-        ready = self._ready_decoders(draft)
-        num_tokens = 1 + self._num_drafts(ready)
-        short = rows.computed[ready] + num_tokens > rows.capacity[ready]
-        if short.any():
-            wanted = {int(row): int(tokens) for row, tokens in zip(ready[short], num_tokens[short], strict=True)}
-            for sequence in sorted((rows.tenant(row) for row in wanted), key=lambda s: s.rank):
-                if sequence.state is State.RUNNING:
-                    tokens = wanted[sequence.row]
-                    self._make_room(sequence, tokens, draft)
-        return int(num_tokens.sum())
+        decoders = self._decoders(draft)
+        short = np.flatnonzero(decoders.is_ready & (rows.computed + decoders.step > rows.capacity))
+        for sequence in sorted([rows.tenant(row) for row in short.tolist()], key=by_rank):
+            if sequence.state is State.RUNNING:
+                self._make_room(sequence, int(decoders.step[sequence.row]), draft)
+        return int(decoders.step.sum())
 
-    def _ready_decoders(self, draft: PlanDraft) -> IntArray:
-        rows = self.rows
-        ready: IntArray = np.flatnonzero(rows.decoding & (rows.known < rows.limit)).astype(np.int32)
-        if draft.held_back:
-            ready = np.setdiff1d(ready, as_ints(list(draft.held_back)), assume_unique=True)
-        return ready
-
-    def _num_drafts(self, ready: IntArray) -> IntArray:
-        if not self.config.num_draft_tokens:
-            return np.zeros(len(ready), np.int32)
-        left = self.rows.limit[ready] - self.rows.known[ready] - 1
-        return np.minimum(left, self.config.num_draft_tokens).astype(np.int32)
+    def _decoders(self, draft: PlanDraft) -> Decoders:
+        """The rows that decode in this plan, worked out again only when one was pushed back or found no page."""
+        if draft.decoders is None:
+            rows = self.rows
+            is_ready = rows.decoding & (rows.known < rows.limit)
+            if draft.held_back:
+                is_ready[list(draft.held_back)] = False
+            step: BoolArray | LongArray = is_ready
+            if self.config.num_draft_tokens:
+                step = is_ready * np.minimum(rows.limit - rows.known, 1 + self.config.num_draft_tokens)
+            draft.decoders = Decoders(is_ready, step)
+        return draft.decoders
 
     def _make_room(self, sequence: Sequence, num_tokens: int, draft: PlanDraft) -> bool:
         """Pages for `num_tokens` more, taken from younger sequences if need be; else the row sits this step out."""
         while not self._grow(sequence, num_tokens, draft):
             victim = self._youngest_after(sequence)
             if victim is None:
-                draft.held_back.add(sequence.row)
+                draft.hold_back(sequence.row)
                 self._note_change(sequence, Reason.PAUSED, *self._page_numbers(1))
                 return False
             self._push_out(victim, sequence.request_id, draft)
@@ -334,7 +333,7 @@ class Scheduler:
         reason = Reason.RESUMED if sequence.started_once else Reason.ADMITTED
         self._start(sequence, table, known, num_cached, draft)
         self._note(sequence, reason, num_cached, known - num_cached)
-        insort(self.prefilling, sequence, key=lambda s: s.rank)
+        insort(self.prefilling, sequence, key=by_rank)
         if self._reads_cache(sequence):
             self.waits.claim(sequence.number, sequence.page_names[table.num_published :])
         return self._give_chunk(sequence, budget, draft)
@@ -345,7 +344,7 @@ class Scheduler:
         sequence.state = State.RUNNING
         sequence.started_once = True
         self.rows.capacity[row] = len(table.pages[0]) * self.cache.page_size
-        insort(self.running, sequence, key=lambda s: s.rank)
+        insort(self.running, sequence, key=by_rank)
         pages = tuple(tuple(group) for group in table.pages)
         start = RowStart(row, sequence.number, sequence.request_id, sequence.sample_index, computed, pages)
         draft.started.append(start)
@@ -354,39 +353,48 @@ class Scheduler:
 
     def _assemble(self, draft: PlanDraft) -> StepPlan:
         rows = self.rows
-        decoders = self._ready_decoders(draft)
-        drafts = self._num_drafts(decoders)
-        tokens = 1 + drafts
-        rows.computed[decoders] += tokens
-        rows.known[decoders] += tokens
-        draws = np.ones(len(decoders), np.bool_)
+        is_ready, step = self._decoders(draft)
+        rows.computed += step
+        rows.known += step
+        rows.in_flight += is_ready
+        chosen = np.flatnonzero(is_ready).astype(np.int32)
+        tokens, drafts, draws = self._tokens_of(chosen, step)
         if draft.grants:
             prompts = as_ints(list(draft.grants))
             granted = as_ints([tokens for tokens, _ in draft.grants.values()])
             drawing = np.array([draw for _, draw in draft.grants.values()], np.bool_)
             self._apply_grants(prompts, granted, drawing)
-            decoders = np.concatenate([decoders, prompts])
+            chosen = np.concatenate([chosen, prompts])
             tokens = np.concatenate([tokens, granted])
             drafts = np.concatenate([drafts, np.zeros(len(prompts), np.int32)])
             draws = np.concatenate([draws, drawing])
-        rows.in_flight[decoders] += 1
         plan = StepPlan(
             step_id=draft.step_id,
             stopped=tuple(draft.stopped),
             page_copies=tuple(draft.page_copies),
             started=tuple(draft.started),
             table_updates=tuple(draft.table_updates),
-            rows=decoders,
-            sequences=rows.owner[decoders],
+            rows=chosen,
+            sequences=rows.owner[chosen],
             num_tokens=tokens,
             num_drafts=drafts,
             draws=draws,
         )
-        self.in_flight.append(StepInFlight(plan.step_id, decoders, plan.sequences, tokens, drafts, draws))
+        step_record = StepInFlight(plan.step_id, chosen, plan.sequences, tokens, drafts, draws, rows.num_moves)
+        self.in_flight.append(step_record)
         return plan
+
+    def _tokens_of(self, chosen: IntArray, step: BoolArray | LongArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Tokens, drafts and draws of decoding rows; without drafts these never change, so they are never made anew."""
+        count = len(chosen)
+        if not self.config.num_draft_tokens:
+            return self._ones[:count], self._zeros[:count], self._trues[:count]
+        tokens = step[chosen].astype(np.int32)
+        return tokens, tokens - 1, self._trues[:count]
 
     def _apply_grants(self, prompts: IntArray, granted: IntArray, drawing: np.ndarray) -> None:
         self.rows.computed[prompts] += granted
+        self.rows.in_flight[prompts] += 1
         drawers = prompts[drawing]
         self.rows.known[drawers] += 1
         self.rows.decoding[drawers] = True
@@ -401,23 +409,24 @@ class Scheduler:
         if outcome.num_new is not None:
             promised = np.where(step.draws, 1 + step.num_drafts, 0)
             refused = promised - np.asarray(outcome.num_new, np.int64)
-        same_tenant = rows.owner[step.rows] == step.sequences
-        if not same_tenant.all():
-            self._settle_moved_out(step, ~same_tenant, refused)
-        present = step.rows[same_tenant]
-        settled = step.num_tokens[same_tenant].astype(np.int64)
-        if refused is not None:
-            back = refused[same_tenant]
-            rows.known[present] -= back
-            rows.computed[present] -= back
-            settled -= back
+        present, num_tokens = step.rows, step.num_tokens
+        if step.num_moves != rows.num_moves:  # rows may have other tenants by now
+            same_tenant = rows.owner[present] == step.sequences
+            if not same_tenant.all():
+                self._settle_moved_out(step, ~same_tenant, refused)
+                present, num_tokens = present[same_tenant], num_tokens[same_tenant]
+                refused = refused[same_tenant] if refused is not None else None
         before = rows.settled[present]
-        after = before + settled
+        after = before + num_tokens
+        if refused is not None:
+            rows.known[present] -= refused
+            rows.computed[present] -= refused
+            after -= refused
         rows.settled[present] = after
         rows.in_flight[present] -= 1
         size = self.cache.page_size
-        for row in present[before // size != after // size]:
-            self._page_completed(rows.tenant(int(row)))
+        for row in present[after // size > before // size].tolist():
+            self._page_completed(rows.tenant(row))
 
     def _settle_moved_out(self, step: StepInFlight, moved: np.ndarray, refused: np.ndarray | None) -> None:
         """Results for those that lost their rows since: who was pushed back keeps its tokens, who ended does not."""
@@ -436,7 +445,8 @@ class Scheduler:
         assert table is not None
         settled = int(self.rows.settled[sequence.row])
         self._publish(sequence, settled)
-        self.cache.drop_behind(table, settled)
+        if self.cache.has_windows:
+            self.cache.drop_behind(table, settled)
         if sequence.submit.num_samples == 1:
             return
         # A sibling may share pages that were just exchanged for equal ones in the tree: it must follow, or it would
@@ -452,7 +462,8 @@ class Scheduler:
         first = table.num_published
         for edit in self.cache.publish(table, num_tokens):
             self.table_updates.append(TableUpdate(sequence.row, edit.group, edit.entry, (edit.page,)))
-        self._wake(self.waits.published(sequence.number, sequence.page_names[first : table.num_published]))
+        if self.waits.has_claims:
+            self._wake(self.waits.published(sequence.number, sequence.page_names[first : table.num_published]))
 
     # -- leaving a row -------------------------------------------------------------------------------------------------
 
@@ -535,10 +546,8 @@ class Scheduler:
         if not 1 <= event.num_samples <= MAX_SEQUENCES:
             raise InvalidRequest("num_samples", f"must lie between 1 and {MAX_SEQUENCES}, not {event.num_samples}")
         if not 1 <= event.num_prompt_tokens < event.max_total_tokens:
-            raise InvalidRequest(
-                "num_prompt_tokens",
-                f"{event.num_prompt_tokens} leaves no room for an answer within {event.max_total_tokens} tokens, or is 0",
-            )
+            most = event.max_total_tokens - 1
+            raise InvalidRequest("num_prompt_tokens", f"must lie between 1 and {most}, not {event.num_prompt_tokens}")
         for group, (needed, pool) in enumerate(zip(self._most_pages(event), self.cache.pools, strict=True)):
             if needed > pool.num_pages:
                 self.log.note(
@@ -578,5 +587,6 @@ class Scheduler:
             assert rows.settled[row] <= rows.computed[row] <= rows.known[row] <= rows.limit[row]
             assert rows.computed[row] <= rows.capacity[row] == len(table.pages[0]) * self.cache.page_size
             assert (sequence in self.prefilling) != bool(rows.decoding[row])
+            assert rows.in_flight[row] == sum(sequence.number in step.sequences for step in self.in_flight)
         numbers = {s.number for group in self.requests.values() for s in group}
         assert numbers == set(self.sequences), "a request lost a sequence"

@@ -43,3 +43,7 @@ class Sequence:
     @property
     def request_id(self) -> str:
         return self.submit.request_id
+
+
+def by_rank(sequence: Sequence) -> Rank:
+    return sequence.rank

@@ -255,4 +255,5 @@ def _put_step(saved: StepState) -> StepInFlight:
         np.array(saved.num_tokens, np.int32),
         np.array(saved.num_drafts, np.int32),
         np.array(saved.draws, np.bool_),
+        num_moves=-1,  # unlike any, so that the tenants are compared one by one
     )

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pagoda.core.config import EngineConfig, SchedulerConfig
+from pagoda.core.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("policy", "fair"),
+        ("max_num_seqs", 0),
+        ("max_num_batched_tokens", 0),
+        ("max_preemptions", 0),
+        ("num_draft_tokens", -1),
+        ("max_num_batched_tokens", 63),
+    ],
+)
+def test_a_scheduler_setting_out_of_range_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{field}: ") as caught:
+        SchedulerConfig(**{field: value})
+    assert caught.value.field == field
+
+
+def test_a_step_must_have_room_for_every_row_and_its_drafts() -> None:
+    SchedulerConfig(max_num_seqs=64, max_num_batched_tokens=64)
+    SchedulerConfig(max_num_seqs=16, num_draft_tokens=3, max_num_batched_tokens=64)
+    with pytest.raises(InvalidRequest, match="give at least 68 or lower max_num_seqs"):
+        SchedulerConfig(max_num_seqs=17, num_draft_tokens=3, max_num_batched_tokens=64)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("device", "abacus"),
+        ("dtype", "int1"),
+        ("max_model_len", 0),
+        ("num_pages", -5),
+        ("num_pages", 1.5),
+        ("block_size", 0),
+        ("block_size", 2000),
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.5),
+        ("gpu_memory_utilization", float("nan")),
+    ],
+)
+def test_an_engine_setting_out_of_range_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{field}: "):
+        EngineConfig(model="m", **{field: value})
+
+
+def test_settings_never_change() -> None:
+    with pytest.raises(AttributeError):
+        SchedulerConfig().max_num_seqs = 3  # type: ignore[misc]
+
+
+def test_unknown_settings_are_not_swallowed() -> None:
+    with pytest.raises(TypeError):
+        SchedulerConfig(max_seqs=3)  # type: ignore[call-arg]
+
+
+def test_settings_survive_a_file() -> None:
+    config = SchedulerConfig(policy="priority", max_num_seqs=3, max_num_batched_tokens=77)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=SchedulerConfig) == config
+
+
+def test_bad_settings_in_a_file_are_refused() -> None:
+    data = msgspec.msgpack.encode({"max_num_seqs": 0})
+    with pytest.raises((msgspec.ValidationError, InvalidRequest), match="max_num_seqs"):
+        msgspec.msgpack.decode(data, type=SchedulerConfig)
