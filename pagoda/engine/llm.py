@@ -69,8 +69,8 @@ class LLM:
         **template_variables: Any,
     ) -> list[RequestOutput]:
         """Continue one conversation, or each of several, as the model's own chat template says."""
-        conversations = [messages] if _is_conversation(messages) else messages
-        texts = [self._reader.render_chat(c, add_generation_prompt, **template_variables) for c in conversations]  # type: ignore[arg-type]
+        conversations = self._reader.conversations(messages)
+        texts = [self._reader.render_chat(c, add_generation_prompt, **template_variables) for c in conversations]
         requests = self._requests([self._reader.read_chat(text)[1] for text in texts], sampling_params, None)
         return self._run(requests, texts, use_tqdm)
 
@@ -138,6 +138,7 @@ class LLM:
             except BaseException:
                 self._abandon(requests)
                 raise
+        self._settle()
         return outputs
 
     def _stream(self, request: Request, text: str | None) -> Iterator[RequestOutput]:
@@ -153,7 +154,9 @@ class LLM:
                     is_shown = output.finished
                     yield output
         finally:
-            if not output.finished:
+            if output.finished:
+                self._settle()
+            else:
                 self._abandon([request])
 
     def _open(self, request: Request, text: str | None) -> RequestOutput:
@@ -182,16 +185,19 @@ class LLM:
                 raise error
 
     def _abandon(self, requests: list[Request]) -> None:
-        """Leave nothing behind: cancel, and let the steps under way come back."""
-        loop = self._engine.loop
         for request in requests:
             self._outputs.forget(request.request_id)
-            loop.inbox.append(AbortRequest(request.request_id))
+            self._engine.loop.inbox.append(AbortRequest(request.request_id))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Leave nothing behind: let the last messages and steps be done, unless a stream is there to turn them."""
+        loop = self._engine.loop
         with interrupts_deferred():
             while loop.has_work and not loop.has_failed:
                 self._turn()
                 if len(self._outputs):
-                    break  # somebody else's answers are under way, and bring these steps back with theirs
+                    break
 
 
 def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:
@@ -202,7 +208,3 @@ def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
             raise InvalidRequest(name, f"is not a setting of this engine{hint}")
     return EngineConfig(model=str(model), **settings)
-
-
-def _is_conversation(messages: Any) -> bool:
-    return bool(messages) and isinstance(messages[0], dict)

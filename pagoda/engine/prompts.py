@@ -46,7 +46,17 @@ class PromptReader:
             return [self.read(prompts)]
         return [self.read(prompt) for prompt in prompts]
 
+    def conversations(self, messages: Any) -> list[Messages]:
+        """One conversation or several. A list of messages is one."""
+        if not isinstance(messages, list | tuple):
+            raise InvalidRequest("messages", f"must be a list of messages, not {type(messages).__name__}")
+        if messages and isinstance(messages[0], Mapping):
+            return [messages]
+        return list(messages)
+
     def render_chat(self, messages: Messages, add_generation_prompt: bool = True, **variables: Any) -> str:
+        if not isinstance(messages, list | tuple) or not all(isinstance(message, Mapping) for message in messages):
+            raise InvalidRequest("messages", "must be a list of messages, each with a role and a content")
         if self._template is None:
             self._template = ChatTemplate.of_tokenizer(self._tokenizer)
         return self._template.render(messages, add_generation_prompt=add_generation_prompt, **variables)
