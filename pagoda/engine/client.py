@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -79,25 +79,24 @@ class AsyncLLM:
     def engine(self) -> Engine:
         return self._engine
 
-    async def generate(
+    def generate(
         self,
         prompt: Prompt,
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         priority: int = 0,
         cache_salt: str = "",
-    ) -> AsyncIterator[RequestOutput]:
-        """The answer as it grows. Leaving the iteration early aborts the request."""
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The answer as it grows. Leaving the iteration early (or `aclose`) aborts the request."""
         text, token_ids = self._reader.read(prompt)
-        async for output in self._stream(text, token_ids, sampling_params, request_id, priority, cache_salt):
-            yield output
+        # Not a generator around a generator: closing the outer one would leave the inner one to the garbage collector.
+        return self._stream(text, token_ids, sampling_params, request_id, priority, cache_salt)
 
-    async def chat(
+    def chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None, request_id: str | None = None
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages))
-        async for output in self._stream(text, token_ids, sampling_params, request_id, 0, ""):
-            yield output
+        return self._stream(text, token_ids, sampling_params, request_id, 0, "")
 
     async def abort(self, request_id: str) -> None:
         """End a request; its stream ends with the finish reason `abort`. One that is not here is no error."""
@@ -117,7 +116,7 @@ class AsyncLLM:
         request_id: str | None,
         priority: int,
         cache_salt: str,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         request = self._reader.request(
             token_ids, sampling or SamplingParams(), request_id, priority=priority, cache_salt=cache_salt
         )

@@ -1,0 +1,291 @@
+"""The asynchronous front door: many streams at once, each ending exactly once, in an answer or in an error."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagoda import LLM, AsyncLLM, SamplingParams
+from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
+from pagoda.engine.output import RequestOutput
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+LONG = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
+PATIENCE = 30.0  # a test that waits this long hangs
+
+MakeClient = Callable[..., AsyncLLM]
+
+
+@pytest.fixture
+def make_client(tiny_folder: Path) -> Iterator[MakeClient]:
+    made: list[AsyncLLM] = []
+
+    def make(**settings: Any) -> AsyncLLM:
+        made.append(AsyncLLM(tiny_folder, **{"max_num_seqs": 8, "max_num_batched_tokens": 64} | settings))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+    assert not any(thread.name == "pagoda-engine" for thread in threading.enumerate())
+
+
+@pytest.fixture
+def client(make_client: MakeClient) -> AsyncLLM:
+    return make_client()
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+
+
+async def last(stream: AsyncIterator[RequestOutput]) -> RequestOutput:
+    """The final output, which must be there and be the last."""
+    output = None
+    async for output in stream:
+        is_finished = output.finished
+    assert output is not None and is_finished, "the stream ended without its last words"
+    return output
+
+
+async def idle(client: AsyncLLM) -> None:
+    """Wait until the engine has nothing to do, and see that nothing is left."""
+    while client.engine.loop.has_work:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0)
+    assert len(client.engine.loop._answers) == 0
+    assert all(pool.num_used == 0 for pool in client.engine.loop.scheduler.cache.pools)
+    assert not client._streams and len(client._outputs) == 0
+
+
+def test_many_streams_give_what_the_offline_door_gives(client: AsyncLLM, tiny_folder: Path):
+    prompts = [f"the engine plans {number} steps" for number in range(40)]
+    params = [
+        SamplingParams(
+            temperature=number % 2, seed=number, n=1 + number % 3, max_tokens=3 + number % 9, ignore_eos=True
+        )
+        for number in range(40)
+    ]
+    with LLM(tiny_folder) as llm:
+        expected = [[answer.token_ids for answer in output.outputs] for output in llm.generate(prompts, params)]
+
+    async def talk() -> list[RequestOutput]:
+        outputs = await asyncio.gather(
+            *(last(client.generate(prompt, sampling)) for prompt, sampling in zip(prompts, params, strict=True))
+        )
+        await idle(client)
+        return outputs
+
+    outputs = run(talk())
+    assert [[answer.token_ids for answer in output.outputs] for output in outputs] == expected
+    assert [output.prompt for output in outputs] == prompts
+    assert len({output.request_id for output in outputs}) == 40
+
+
+def test_a_stream_grows_and_a_slow_reader_sees_the_end(client: AsyncLLM):
+    async def talk(pause: float) -> list[int]:
+        lengths = []
+        async for output in client.generate("the engine", GREEDY):
+            lengths.append(len(output.outputs[0].token_ids))
+            await asyncio.sleep(pause)
+        assert output.finished
+        return lengths
+
+    quick, slow = run(talk(0.0)), run(talk(0.5))
+    assert quick == sorted(quick) and quick[-1] == 12 and len(quick) > 3
+    assert slow[-1] == 12 and len(slow) <= 3, "news that came meanwhile are shown together"
+
+
+def test_a_chat_is_rendered_by_the_models_template(client: AsyncLLM):
+    output = run(last(client.chat([{"role": "user", "content": "hi"}], GREEDY)))
+    assert output.prompt == "<|user|>hi\n<|assistant|>"
+
+
+def test_stop_strings_end_a_stream(client: AsyncLLM):
+    async def talk() -> None:
+        plain = await last(client.generate("the engine", LONG))
+        text = plain.outputs[0].text
+        word = next(word for word in (text[place : place + 3] for place in range(40, 300)) if word.isascii())
+        output = await last(client.generate("the engine", SamplingParams(temperature=0, max_tokens=400, stop=word)))
+        assert output.outputs[0].text == text.split(word)[0] and output.outputs[0].stop_reason == word
+        await idle(client)
+
+    run(talk())
+
+
+def test_an_abort_ends_the_stream_with_its_reason(client: AsyncLLM):
+    async def talk() -> None:
+        stream = client.generate("the engine", LONG, request_id="mine")
+        await anext(stream)
+        await client.abort("mine")
+        await client.abort("nobody")
+        output = await last(stream)
+        assert output.outputs[0].finish_reason == "abort" and len(output.outputs[0].token_ids) < 400
+        await idle(client)
+
+    run(talk())
+
+
+def test_leaving_early_aborts_the_request(client: AsyncLLM):
+    async def talk() -> None:
+        stream = client.generate("the engine", LONG, request_id="left")
+        await anext(stream)
+        await stream.aclose()
+        await idle(client)
+        assert client.engine.loop.counters.num_drawn_tokens < 400
+
+    run(talk())
+
+
+def test_an_id_may_be_used_again_at_once(client: AsyncLLM):
+    """What still comes of the request that was left must not reach the one that took its name."""
+
+    async def talk() -> None:
+        expected = (await last(client.generate("a page", GREEDY))).outputs[0].token_ids
+        for _ in range(20):
+            stream = client.generate("the engine", LONG, request_id="again")
+            await anext(stream)
+            await stream.aclose()
+            output = await last(client.generate("a page", GREEDY, request_id="again"))
+            assert output.outputs[0].finish_reason == "length"
+            assert output.outputs[0].token_ids == expected
+        await idle(client)
+
+    run(talk())
+
+
+def test_a_cancelled_task_aborts_its_request(client: AsyncLLM):
+    async def talk() -> None:
+        task = asyncio.create_task(last(client.generate("the engine", LONG)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await idle(client)
+
+    run(talk())
+
+
+def test_an_id_in_use_is_refused_and_its_owner_goes_on(client: AsyncLLM):
+    async def talk() -> None:
+        stream = client.generate("the engine", GREEDY, request_id="mine")
+        await anext(stream)
+        with pytest.raises(InvalidRequest, match="request_id.*unique"):
+            await anext(client.generate("a", GREEDY, request_id="mine"))
+        assert len((await last(stream)).outputs[0].token_ids) == 12
+        await idle(client)
+
+    run(talk())
+
+
+def test_bad_requests_are_refused_before_they_are_sent(client: AsyncLLM):
+    async def talk() -> None:
+        for prompt in ("", [320], [], 5, None):
+            with pytest.raises(InvalidRequest, match="^prompt"):
+                await anext(client.generate(prompt, GREEDY))
+        with pytest.raises(InvalidRequest, match="^messages"):
+            await anext(client.chat("hi", GREEDY))
+        assert client.engine.loop.counters.num_requests == 0
+
+    run(talk())
+
+
+def test_a_request_that_can_never_fit_fails_alone(make_client: MakeClient):
+    client = make_client(num_pages=4, max_model_len=64)
+
+    async def talk() -> None:
+        good = client.generate("the engine", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+        await anext(good)
+        client.engine.loop.scheduler.cache.most_pages = lambda *_: 5
+        with pytest.raises(CapacityError, match="need 5 pages"):
+            await last(client.generate("a", GREEDY))
+        del client.engine.loop.scheduler.cache.most_pages
+        assert (await last(good)).finished
+        await idle(client)
+
+    run(talk())
+
+
+@pytest.mark.parametrize("where", ["submit", "collect"])
+def test_a_failure_of_the_engine_reaches_every_stream(client: AsyncLLM, where: str):
+    async def talk() -> None:
+        streams = [client.generate(f"the engine {number}", LONG) for number in range(6)]
+        for stream in streams:
+            await anext(stream)
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("the device is gone")
+
+        setattr(client.engine.loop.executor, where, broken)
+        for stream in streams:
+            with pytest.raises(EngineError, match="RuntimeError: the device is gone"):
+                await last(stream)
+        for _ in range(2):
+            with pytest.raises(EngineError, match="the device is gone"):
+                await anext(client.generate("a", GREEDY, request_id="late"))
+
+    run(talk())
+
+
+def test_an_error_behind_news_is_not_lost(client: AsyncLLM):
+    """The reader is away while both a token and the failure come in."""
+
+    async def talk() -> None:
+        stream = client.generate("the engine", LONG, request_id="mine")
+        await anext(stream)
+        client._thread.close()
+        client._streams["mine"].put_nowait(next(iter(client._outputs._states.values())).output)
+        client._fail_streams(EngineError("gone"))
+        with pytest.raises(EngineError, match="gone"):
+            await last(stream)
+
+    run(talk())
+
+
+def test_closing_ends_open_streams_in_an_error(client: AsyncLLM):
+    async def talk() -> None:
+        streams = [client.generate("the engine", LONG) for _ in range(3)]
+        for stream in streams:
+            await anext(stream)
+        client.close()
+        client.close()
+        for stream in streams:
+            with pytest.raises(EngineError, match="closed"):
+                await last(stream)
+        with pytest.raises(EngineError, match="closed"):
+            await anext(client.generate("a", GREEDY))
+
+    run(talk())
+
+
+def test_one_client_may_serve_one_event_loop_after_another(client: AsyncLLM):
+    async def leave_open() -> None:
+        stream = client.generate("the engine", LONG)
+        await anext(stream)
+
+    first = run(last(client.generate("the engine", GREEDY)))
+    run(leave_open())
+    second = run(last(client.generate("the engine", GREEDY)))
+    assert first.outputs[0].token_ids == second.outputs[0].token_ids
+
+
+def test_priority_and_salt_reach_the_engine(make_client: MakeClient):
+    client = make_client(scheduling_policy="priority", max_num_seqs=1)
+
+    async def talk() -> None:
+        streams = [client.generate(f"the {rank}", LONG, priority=rank) for rank in (2, 1)]
+        low, high = await asyncio.gather(*(last(stream) for stream in streams))
+        assert high.metrics.finished_time < low.metrics.finished_time
+        prompt = list(range(20, 60))
+        cached = [
+            (await last(client.generate(prompt, GREEDY, cache_salt=salt))).num_cached_tokens
+            for salt in ("", "one", "one", "two")
+        ]
+        assert cached == [0, 0, 32, 0]
+
+    run(talk())
