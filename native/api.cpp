@@ -1,0 +1,70 @@
+// What Python calls.
+#include <cstring>
+
+#include "pool.h"
+#include "program.h"
+
+RunInstruction scalar_kernels();
+#if defined(__x86_64__)
+RunInstruction avx2_kernels();
+RunInstruction avx512_kernels();
+#endif
+
+namespace {
+
+RunInstruction kernels_for(const char *name) {
+    if (!std::strcmp(name, "scalar")) return scalar_kernels();
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (!std::strcmp(name, "avx2") && avx2) return avx2_kernels();
+    if (!std::strcmp(name, "avx512") && avx2 && avx512) return avx512_kernels();
+#endif
+    return nullptr;
+}
+
+struct Run {
+    const Program *program;
+    const Step *step;
+    RunInstruction kernels;
+};
+
+void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
+    const Run &run = *static_cast<Run *>(context);
+    const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride};
+    for (int64_t i = 0; i < run.program->num_instructions; i++) {
+        const Instruction &instruction = run.program->instructions[i];
+        if (instruction.needs_barrier) barrier.wait();
+        run.kernels(*run.program, *run.step, instruction, worker);
+    }
+}
+
+struct Pack {
+    const char *format;
+    const uint8_t *raw;
+    PackedWeight *weight;
+};
+
+void pack(void *context, int thread, int num_threads, Barrier &) {
+    const Pack &job = *static_cast<Pack *>(context);
+    const int64_t groups = job.weight->num_groups;
+    pagoda_pack_weight(
+        job.format, job.raw, job.weight, groups * thread / num_threads, groups * (thread + 1) / num_threads);
+}
+
+}  // namespace
+
+// Whether this machine can run the kernels of that name.
+extern "C" int32_t pagoda_supports(const char *instruction_set) { return kernels_for(instruction_set) != nullptr; }
+
+extern "C" void pagoda_run(const Program *program, const Step *step, const char *instruction_set, int32_t num_threads) {
+    Run run{program, step, kernels_for(instruction_set)};
+    if (run.kernels) run_together(num_threads, run_program, &run);
+}
+
+extern "C" void pagoda_pack(const char *format, const uint8_t *raw, PackedWeight *weight, int32_t num_threads) {
+    Pack job{format, raw, weight};
+    run_together(num_threads, pack, &job);
+}

@@ -1,0 +1,9 @@
+// The kernels for AVX2; nothing in this file may run before the machine was asked whether it has it.
+#if defined(__x86_64__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "simd_avx2.h"
+
+#include "instructions.inc"
+
+RunInstruction avx2_kernels() { return run_instruction; }
+#endif

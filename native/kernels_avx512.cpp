@@ -1,0 +1,9 @@
+// The kernels for AVX512; nothing in this file may run before the machine was asked whether it has it.
+#if defined(__x86_64__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "simd_avx512.h"
+
+#include "instructions.inc"
+
+RunInstruction avx512_kernels() { return run_instruction; }
+#endif

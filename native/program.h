@@ -1,0 +1,96 @@
+// A forward pass as a list of instructions over numbered buffers, and the step it is run on.
+#pragma once
+
+#include <cstdint>
+
+#include "weight.h"
+
+enum Operation : int32_t {
+    OP_EMBED = 0,       // weight, out
+    OP_LINEAR = 1,      // x, weight, out, bias (-1: none)
+    OP_RMS_NORM = 2,    // x, vector, out, width; factor 0 is epsilon, factor 1 the offset
+    OP_ADD = 3,         // x, y, out
+    OP_SCALE = 4,       // x, out; factor 0
+    OP_GATED_SILU = 5,  // gate, up, out
+    OP_GATED_GELU = 6,  // gate, up, out
+    OP_ROPE_TABLE = 7,  // rope
+    OP_ROPE = 8,        // x, out, head width, rope
+    OP_WRITE = 9,       // keys, values, layer, group
+    OP_ATTENTION = 10,  // queries, out, layer, group, heads, window; factor 0 is the scale
+    OP_TAKE_ROWS = 11,  // x, out
+    OP_SOFT_CAP = 12,   // x, out; factor 0
+};
+
+struct Instruction {
+    int32_t operation;
+    int32_t needs_barrier;  // what came before must be done by all threads
+    int64_t arguments[6];
+    double factors[2];
+};
+
+struct Buffer {
+    float *data;
+    int64_t width;
+    int64_t stride;   // width rounded up to whole lanes; what lies between holds zeros or nothing of use
+    int64_t is_rows;  // 0: a row for each token of the step, 1: a row for each row of logits
+};
+
+struct Vector {
+    const float *data;
+    int64_t length;
+};
+
+struct Rope {
+    const float *frequencies;  // radians a position, one for each turned pair
+    double factor;              // on cosine and sine
+    int64_t num_pairs;
+    int64_t interleaved;
+    float *cos;  // [tokens][num_pairs], made by OP_ROPE_TABLE
+    float *sin;
+};
+
+// Keys stand as [page][head][element][slot], values as [page][head][slot][element].
+struct LayerPages {
+    float *keys;
+    float *values;
+    int64_t num_heads;
+    int64_t head_width;
+};
+
+struct PageTables {
+    const int32_t *pages;
+    int64_t stride;
+};
+
+struct Program {
+    const Instruction *instructions;
+    int64_t num_instructions;
+    const Buffer *buffers;
+    const PackedWeight *weights;
+    const Vector *vectors;
+    const Rope *ropes;
+    const LayerPages *layers;
+    int64_t page_size;
+};
+
+struct Step {
+    const int32_t *token_ids;
+    const int32_t *positions;
+    const int32_t *row_starts;
+    const int32_t *context_lens;
+    const PageTables *tables;  // by cache group
+    const int32_t *logit_rows;
+    int64_t num_tokens;
+    int64_t num_rows;
+    int64_t num_logit_rows;
+    float *scratch;  // for all threads, scratch_stride apart
+    int64_t scratch_stride;
+};
+
+struct Worker {
+    int thread;
+    int num_threads;
+    float *scratch;
+};
+
+typedef void (*RunInstruction)(const Program &, const Step &, const Instruction &, const Worker &);

@@ -1,0 +1,121 @@
+"""The native library: its records, as `native/program.h` and `native/weight.h` have them, and its few functions."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LIBRARY = Path(__file__).with_name("libpagoda.so")
+INSTRUCTION_SETS = ("avx512", "avx2", "scalar")  # the first that the machine has is used
+
+FORMATS = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"),
+)
+
+
+class PackedWeight(Structure):
+    _fields_ = [
+        ("kind", c_int32),
+        ("block", c_int32),
+        ("scale_bytes", c_int32),
+        ("has_minimum", c_int32),
+        ("num_rows", c_int64),
+        ("num_columns", c_int64),
+        ("num_groups", c_int64),
+        ("block_bytes", c_int64),
+        ("group_bytes", c_int64),
+        ("data", c_void_p),
+    ]
+
+
+class Instruction(Structure):
+    _fields_ = [
+        ("operation", c_int32),
+        ("needs_barrier", c_int32),
+        ("arguments", c_int64 * 6),
+        ("factors", c_double * 2),
+    ]
+
+
+class Buffer(Structure):
+    _fields_ = [("data", c_void_p), ("width", c_int64), ("stride", c_int64), ("is_rows", c_int64)]
+
+
+class Vector(Structure):
+    _fields_ = [("data", c_void_p), ("length", c_int64)]
+
+
+class Rope(Structure):
+    _fields_ = [
+        ("frequencies", c_void_p),
+        ("factor", c_double),
+        ("num_pairs", c_int64),
+        ("interleaved", c_int64),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    ]
+
+
+class LayerPages(Structure):
+    _fields_ = [("keys", c_void_p), ("values", c_void_p), ("num_heads", c_int64), ("head_width", c_int64)]
+
+
+class PageTables(Structure):
+    _fields_ = [("pages", c_void_p), ("stride", c_int64)]
+
+
+class Program(Structure):
+    _fields_ = [
+        ("instructions", POINTER(Instruction)),
+        ("num_instructions", c_int64),
+        ("buffers", POINTER(Buffer)),
+        ("weights", POINTER(PackedWeight)),
+        ("vectors", POINTER(Vector)),
+        ("ropes", POINTER(Rope)),
+        ("layers", POINTER(LayerPages)),
+        ("page_size", c_int64),
+    ]
+
+
+class Step(Structure):
+    _fields_ = [
+        ("token_ids", c_void_p),
+        ("positions", c_void_p),
+        ("row_starts", c_void_p),
+        ("context_lens", c_void_p),
+        ("tables", POINTER(PageTables)),
+        ("logit_rows", c_void_p),
+        ("num_tokens", c_int64),
+        ("num_rows", c_int64),
+        ("num_logit_rows", c_int64),
+        ("scratch", POINTER(c_float)),
+        ("scratch_stride", c_int64),
+    ]
+
+
+@cache
+def load_library() -> Any:
+    """The library, or None where it was not built."""
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+    library.pagoda_supports.argtypes = [c_char_p]
+    library.pagoda_supports.restype = c_int32
+    library.pagoda_describe_weight.argtypes = [c_char_p, c_int64, c_int64, POINTER(PackedWeight)]
+    library.pagoda_describe_weight.restype = c_int64
+    library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
+    library.pagoda_run.argtypes = [POINTER(Program), POINTER(Step), c_char_p, c_int32]
+    return library
+
+
+def available_instruction_sets() -> tuple[str, ...]:
+    """What this machine can run, the best first; nothing where the library was not built."""
+    library = load_library()
+    if library is None:
+        return ()
+    return tuple(name for name in INSTRUCTION_SETS if library.pagoda_supports(name.encode()))

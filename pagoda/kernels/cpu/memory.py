@@ -1,0 +1,27 @@
+"""Arrays that begin at a cache line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+CACHE_LINE = 64
+
+
+def aligned_bytes(num_bytes: int) -> npt.NDArray[np.uint8]:
+    """Memory that the system hands out as it is touched."""
+    memory = np.empty(num_bytes + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + num_bytes]
+
+
+def aligned_floats(*shape: int) -> npt.NDArray[np.float32]:
+    count = int(np.prod(shape, dtype=np.int64))
+    return aligned_bytes(4 * count).view(np.float32).reshape(shape)
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data

@@ -1,0 +1,193 @@
+"""A recorded forward pass, laid out in memory and run by one native call a step."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
+from pagoda.kernels.cpu import library as native
+from pagoda.kernels.cpu.memory import address, aligned_floats
+from pagoda.kernels.cpu.recorder import LANES, Recorded, Recorder, Symbol
+
+SLOTS = 16
+SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
+PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
+
+
+def round_up(count: int, unit: int = LANES) -> int:
+    return -(-count // unit) * unit
+
+
+class Program:
+    """Everything the library reads is kept alive here."""
+
+    def __init__(
+        self, recorder: Recorder, logits: Symbol, max_tokens: int, num_threads: int, instructions: str
+    ) -> None:
+        self._recorder = recorder
+        self._num_threads = num_threads
+        self._instruction_set = instructions.encode()
+        self._library = native.load_library()
+        self._max_tokens = max_tokens
+        self._places = assign_places(recorder.instructions, logits)
+        self._logits_place = self._places[logits.value]
+        self._num_logits = logits.width
+        self._memory: list[Any] = []
+        self._panel_floats = PANEL_GROUPS * LANES * max(w.num_columns for w in recorder.weights.packed)
+        self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
+        self._scratch = np.zeros(0, np.float32)
+        self._program = self._lay_out()
+
+    def run(self, batch: RaggedBatch, logit_rows: IntArray) -> FloatArray:
+        """The logits of the given tokens of the step."""
+        num_rows = len(logit_rows)
+        logits = aligned_floats(num_rows, round_up(self._num_logits))
+        self._buffers[self._logits_place].data = address(logits)
+        tables = (native.PageTables * len(batch.page_tables))()
+        kept = [np.ascontiguousarray(table, np.int32) for table in batch.page_tables]
+        for record, table in zip(tables, kept, strict=True):
+            record.pages, record.stride = address(table), table.shape[1]
+        stride = self._reserve_scratch(int(batch.context_lens.max(initial=1)))
+        arrays = [np.ascontiguousarray(array, np.int32) for array in _arrays(batch, logit_rows)]
+        token_ids, positions, row_starts, context_lens, rows = arrays
+        step = native.Step(
+            address(token_ids),
+            address(positions),
+            address(row_starts),
+            address(context_lens),
+            tables,
+            address(rows),
+            len(token_ids),
+            len(context_lens),
+            num_rows,
+            ctypes.cast(address(self._scratch), ctypes.POINTER(ctypes.c_float)),
+            stride,
+        )
+        self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
+        return logits[:, : self._num_logits]
+
+    def _reserve_scratch(self, context_len: int) -> int:
+        """For each thread: a decoded panel, or the queries and scores of an attention tile."""
+        scores = SCRATCH_QUERIES * (round_up(context_len, SLOTS) + SLOTS + 2 * self._head_width)
+        stride = round_up(max(self._panel_floats, scores))
+        if len(self._scratch) < stride * self._num_threads:
+            # Grown by halves, so that a long answer does not move it at every page.
+            self._scratch = aligned_floats(round_up(stride * 3 // 2) * self._num_threads)
+        return len(self._scratch) // self._num_threads // LANES * LANES
+
+    def _lay_out(self) -> native.Program:
+        recorder = self._recorder
+        self._buffers = self._make_buffers()
+        self._instructions = (native.Instruction * len(recorder.instructions))()
+        barriers = find_barriers(recorder.instructions, self._places)
+        for record, recorded, barrier in zip(self._instructions, recorder.instructions, barriers, strict=True):
+            record.operation = recorded.operation
+            record.needs_barrier = barrier
+            for index, argument in enumerate(recorded.arguments):
+                is_value = isinstance(argument, Symbol)
+                record.arguments[index] = self._places[argument.value] if is_value else argument
+            for index, factor in enumerate(recorded.factors):
+                record.factors[index] = factor
+        self._weights = (native.PackedWeight * len(recorder.weights.packed))(*recorder.weights.packed)
+        self._vectors = (native.Vector * max(1, len(recorder.vectors)))()
+        for record, vector in zip(self._vectors, recorder.vectors, strict=False):
+            record.data, record.length = address(vector), len(vector)
+        self._ropes = self._make_ropes()
+        self._layers = (native.LayerPages * len(recorder.layers))()
+        for record, pages in zip(self._layers, recorder.layers, strict=True):
+            record.keys, record.values = address(pages.keys), address(pages.values)
+            record.num_heads, record.head_width = pages.values.shape[1], pages.values.shape[3]
+        return native.Program(
+            self._instructions,
+            len(recorder.instructions),
+            self._buffers,
+            self._weights,
+            self._vectors,
+            self._ropes,
+            self._layers,
+            SLOTS,
+        )
+
+    def _make_buffers(self) -> Any:
+        widths: dict[int, Symbol] = {}
+        for symbol in self._recorder.values:
+            widths.setdefault(self._places[symbol.value], symbol)
+        buffers = (native.Buffer * len(widths))()
+        for place, symbol in widths.items():
+            record = buffers[place]
+            record.width, record.stride, record.is_rows = symbol.width, round_up(symbol.width), symbol.is_rows
+            if place != self._logits_place:  # those come anew for every step
+                memory = aligned_floats(self._max_tokens, record.stride)
+                self._memory.append(memory)
+                record.data = address(memory)
+        return buffers
+
+    def _make_ropes(self) -> Any:
+        ropes = (native.Rope * max(1, len(self._recorder.ropes)))()
+        for record, rope in zip(ropes, self._recorder.ropes, strict=False):
+            frequencies = np.ascontiguousarray(rope.inverse_frequencies, np.float32)
+            cos, sin = (aligned_floats(self._max_tokens, len(frequencies)) for _ in range(2))
+            self._memory += [frequencies, cos, sin]
+            record.frequencies, record.factor = address(frequencies), rope.magnitude
+            record.num_pairs, record.interleaved = len(frequencies), rope.interleaved
+            record.cos, record.sin = address(cos), address(sin)
+        return ropes
+
+
+def assign_places(instructions: list[Recorded], logits: Symbol) -> dict[int, int]:
+    """A buffer for each value. Values of one width that are never alive together share one."""
+    last_use: dict[int, int] = {}
+    for index, recorded in enumerate(instructions):
+        for symbol in (*recorded.reads, *recorded.writes):
+            if isinstance(symbol, Symbol):
+                last_use[symbol.value] = index
+    last_use[logits.value] = len(instructions)
+    places: dict[int, int] = {}
+    free: dict[Hashable, list[int]] = {}
+    for index, recorded in enumerate(instructions):
+        for symbol in recorded.writes:
+            if isinstance(symbol, Symbol) and symbol.value not in places:
+                spare = free.get((symbol.width, symbol.is_rows), [])
+                is_logits = symbol.value == logits.value
+                places[symbol.value] = spare.pop() if spare and not is_logits else len(set(places.values()))
+        for symbol in dict.fromkeys((*recorded.reads, *recorded.writes)):
+            if isinstance(symbol, Symbol) and last_use[symbol.value] == index:
+                free.setdefault((symbol.width, symbol.is_rows), []).append(places[symbol.value])
+    return places
+
+
+def find_barriers(instructions: list[Recorded], places: dict[int, int]) -> list[bool]:
+    """Threads must meet before an instruction that reads or overwrites what others may still be at."""
+    barriers = []
+    read: set[Hashable] = set()
+    written: set[Hashable] = set()
+
+    def place(item: Any) -> Hashable:
+        return ("buffer", places[item.value]) if isinstance(item, Symbol) else item
+
+    for recorded in instructions:
+        reads = {place(item) for item in recorded.reads}
+        writes = {place(item) for item in recorded.writes}
+        needed = bool(reads & written or writes & (read | written))
+        if needed:
+            read, written = set(), set()
+        read |= reads
+        written |= writes
+        barriers.append(needed)
+    return barriers
+
+
+def _arrays(batch: RaggedBatch, logit_rows: IntArray) -> tuple[npt.NDArray[Any], ...]:
+    return batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, logit_rows
+
+
+def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
+    """Keys lie with their slots side by side, values with their elements: what a lane of each kernel wants."""
+    keys = np.zeros((num_pages, num_kv_heads, head_dim, page_size), np.float32)
+    values = np.zeros((num_pages, num_kv_heads, page_size, head_dim), np.float32)
+    return KVPages(keys, values)

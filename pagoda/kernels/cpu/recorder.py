@@ -1,0 +1,198 @@
+"""Watches a forward pass go by and writes it down: the operator table on symbols instead of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from pagoda.kernels.base import KVPages, RaggedBatch, RopeFrequencies, Weight
+from pagoda.kernels.cpu.weights import PackedWeights, UnsupportedModel
+
+LANES = 16
+
+
+class Operation(IntEnum):
+    EMBED = 0
+    LINEAR = 1
+    RMS_NORM = 2
+    ADD = 3
+    SCALE = 4
+    GATED_SILU = 5
+    GATED_GELU = 6
+    ROPE_TABLE = 7
+    ROPE = 8
+    WRITE = 9
+    ATTENTION = 10
+    TAKE_ROWS = 11
+    SOFT_CAP = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """A matrix of the step that does not exist yet: a row for each token (or each row of logits), `width` columns."""
+
+    value: int
+    width: int
+    is_rows: bool = False
+    head_width: int = 0
+
+    def __len__(self) -> int:
+        return 1  # models only hand it back to `reshape`
+
+    def reshape(self, _num_rows: int, *shape: int) -> Symbol:
+        """[T, width] seen as [T, heads, head width], or back."""
+        head_width = shape[-1] if len(shape) == 2 else 0
+        return Symbol(self.value, self.width, self.is_rows, head_width)
+
+
+@dataclass(frozen=True)
+class RopeSymbol:
+    rope: int
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """One instruction. `reads` and `writes` name values; pages and rope tables count as values of their own."""
+
+    operation: Operation
+    arguments: tuple[int | Symbol, ...]
+    factors: tuple[float, ...] = ()
+    reads: tuple[Any, ...] = ()
+    writes: tuple[Any, ...] = ()
+
+
+@dataclass(eq=False)
+class Recorder:
+    """An operator table that computes nothing. What it was asked for stands in `instructions`, in order."""
+
+    weights: PackedWeights
+    layers: list[KVPages]
+    instructions: list[Recorded] = field(default_factory=list)
+    values: list[Symbol] = field(default_factory=list)
+    vectors: list[Any] = field(default_factory=list)
+    ropes: list[RopeFrequencies] = field(default_factory=list)
+
+    def batch(self) -> RaggedBatch:
+        """Stands for the batch of any step."""
+        nothing = np.zeros(0, np.int32)
+        return RaggedBatch(nothing, nothing, nothing, nothing, ())
+
+    def prepare(self, weight: Weight) -> None:
+        raise NotImplementedError("weights are packed before a forward pass is recorded")
+
+    def embed(self, weight: Weight, _token_ids: Any) -> Symbol:
+        out = self._new(weight.shape[1])
+        self._add(Operation.EMBED, (self.weights.index(weight), out), writes=(out,))
+        return out
+
+    def linear(self, x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
+        out = self._new(weight.shape[0], x.is_rows)
+        offset = -1 if bias is None else self._vector(bias)
+        arguments = (x, self.weights.index(weight), out, offset)
+        self._add(Operation.LINEAR, arguments, reads=(x,), writes=(out,))
+        return out
+
+    def rms_norm(self, x: Symbol, weight: Weight, epsilon: float, offset: float = 0.0) -> Symbol:
+        width = weight.shape[-1]
+        _require(width % LANES == 0, f"a norm over {width} elements")
+        out = self._like(x)
+        arguments = (x, self._vector(weight), out, width)
+        self._add(Operation.RMS_NORM, arguments, (epsilon, offset), reads=(x,), writes=(out,))
+        return out
+
+    def add(self, x: Symbol, y: Symbol) -> Symbol:
+        return self._binary(Operation.ADD, x, y)
+
+    def gated_silu(self, gate: Symbol, up: Symbol) -> Symbol:
+        return self._binary(Operation.GATED_SILU, gate, up)
+
+    def gated_gelu(self, gate: Symbol, up: Symbol) -> Symbol:
+        return self._binary(Operation.GATED_GELU, gate, up)
+
+    def scale(self, x: Symbol, factor: float) -> Symbol:
+        return self._unary(Operation.SCALE, x, factor)
+
+    def soft_cap(self, x: Symbol, cap: float) -> Symbol:
+        return self._unary(Operation.SOFT_CAP, x, cap)
+
+    def rope_table(self, _positions: Any, frequencies: RopeFrequencies) -> RopeSymbol:
+        symbol = RopeSymbol(len(self.ropes))
+        self.ropes.append(frequencies)
+        self._add(Operation.ROPE_TABLE, (symbol.rope,), writes=(symbol,))
+        return symbol
+
+    def rope(self, x: Symbol, table: RopeSymbol) -> Symbol:
+        out = self._like(x)
+        arguments = (x, out, x.head_width, table.rope)
+        self._add(Operation.ROPE, arguments, reads=(x, table), writes=(out,))
+        return out
+
+    def take_rows(self, x: Symbol, _indices: Any) -> Symbol:
+        out = self._new(x.width, is_rows=True)
+        self._add(Operation.TAKE_ROWS, (x, out), reads=(x,), writes=(out,))
+        return out
+
+    def write_pages(self, keys: Symbol, values: Symbol, pages: KVPages, _batch: RaggedBatch, group: int) -> None:
+        layer = self._layer(pages)
+        self._add(Operation.WRITE, (keys, values, layer, group), reads=(keys, values), writes=(("pages", layer),))
+
+    def attention(
+        self, queries: Symbol, pages: KVPages, _batch: RaggedBatch, group: int, scale: float, window: int = 0
+    ) -> Symbol:
+        layer = self._layer(pages)
+        _require(queries.head_width % LANES == 0, f"heads of {queries.head_width} elements")
+        out = self._like(queries)
+        arguments = (queries, out, layer, group, queries.width // queries.head_width, window)
+        self._add(Operation.ATTENTION, arguments, (scale,), reads=(queries, ("pages", layer)), writes=(out,))
+        return out
+
+    def copy_pages(self, pages: KVPages, sources: Any, targets: Any) -> None:
+        raise NotImplementedError("not part of a forward pass")
+
+    def sample(self, logits: Any, batch: Any) -> Any:
+        raise NotImplementedError("not part of a forward pass")
+
+    def _binary(self, operation: Operation, x: Symbol, y: Symbol) -> Symbol:
+        out = self._like(x)
+        self._add(operation, (x, y, out), reads=(x, y), writes=(out,))
+        return out
+
+    def _unary(self, operation: Operation, x: Symbol, factor: float) -> Symbol:
+        out = self._like(x)
+        self._add(operation, (x, out), (factor,), reads=(x,), writes=(out,))
+        return out
+
+    def _new(self, width: int, is_rows: bool = False) -> Symbol:
+        symbol = Symbol(len(self.values), width, is_rows)
+        self.values.append(symbol)
+        return symbol
+
+    def _like(self, x: Symbol) -> Symbol:
+        symbol = Symbol(len(self.values), x.width, x.is_rows, x.head_width)
+        self.values.append(symbol)
+        return symbol
+
+    def _vector(self, weight: Weight) -> int:
+        self.vectors.append(self.weights.vector(weight))
+        return len(self.vectors) - 1
+
+    def _layer(self, pages: KVPages) -> int:
+        return next(index for index, layer in enumerate(self.layers) if layer is pages)
+
+    def _add(
+        self,
+        operation: Operation,
+        arguments: tuple[int | Symbol, ...],
+        factors: tuple[float, ...] = (),
+        reads: tuple[Any, ...] = (),
+        writes: tuple[Any, ...] = (),
+    ) -> None:
+        self.instructions.append(Recorded(operation, arguments, factors, reads, writes))
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise UnsupportedModel(what)

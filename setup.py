@@ -1,0 +1,65 @@
+"""Builds the native CPU kernels beside the package. Without a C++ compiler Pagoda still installs and runs on NumPy."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+NATIVE = Path("native")
+COMMON = ["-std=c++17", "-O3", "-g0", "-fPIC", "-pthread", "-Wall", "-Wextra"]
+# Each file is compiled for one instruction set; which of them runs is decided on the machine, at run time.
+INSTRUCTION_SETS = {
+    "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],
+    "kernels_avx512.cpp": ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"],
+}
+
+
+class BuildNative(build_ext):
+    """A plain shared library: it knows nothing of Python, so one build serves every version."""
+
+    def get_ext_filename(self, ext_name: str) -> str:
+        return str(Path(*ext_name.split("."))) + ".so"
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return []
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            self._build(ext)
+        except Exception as error:  # any failure of the compiler leaves a slower but whole installation
+            print(f"pagoda: no native kernels, the NumPy ones will be used: {error}", file=sys.stderr)
+
+    def _build(self, ext: Extension) -> None:
+        is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+        objects = []
+        for source in ext.sources:
+            flags = INSTRUCTION_SETS.get(Path(source).name, [])
+            if flags and not is_x86:
+                continue
+            objects += self.compiler.compile(
+                [source],
+                output_dir=self.build_temp,
+                include_dirs=[str(NATIVE)],
+                extra_postargs=COMMON + flags,
+                depends=ext.depends,
+            )
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(objects, str(target), extra_postargs=["-pthread"], target_lang="c++")
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "pagoda.kernels.cpu.libpagoda",
+            sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
+            depends=[str(path) for path in sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.inc")])],
+            language="c++",
+        )
+    ],
+    cmdclass={"build_ext": BuildNative},
+)
