@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from pagoda.cli.formatting import format_bytes
@@ -21,10 +21,24 @@ def show_progress(stream: TextIO | None = None, quiet: bool = False) -> Iterator
     if quiet:
         yield lambda progress: None
     elif stream.isatty():
-        with _rich_progress(stream) as display:
-            yield BarProgress(display).update
+        with ExitStack() as opened:
+            yield _FirstUpdateOpens(opened, stream).update
     else:
         yield LineProgress(stream).update
+
+
+class _FirstUpdateOpens:
+    """A bar only where there is something to show: an empty display would still leave a blank line."""
+
+    def __init__(self, opened: ExitStack, stream: TextIO) -> None:
+        self._opened = opened
+        self._stream = stream
+        self._bar: BarProgress | None = None
+
+    def update(self, progress: PullProgress) -> None:
+        if self._bar is None:
+            self._bar = BarProgress(self._opened.enter_context(_rich_progress(self._stream)))
+        self._bar.update(progress)
 
 
 class LineProgress:

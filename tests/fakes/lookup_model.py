@@ -28,7 +28,8 @@ def byte_pieces() -> list[str]:
     return [chr(byte) if byte in shown else chr(next(hidden)) for byte in range(256)]
 
 
-def write_lookup_model(path: Path, has_template: bool = True, context: int = 4096) -> Path:
+def write_lookup_model(path: Path, has_template: bool = True, context: int = 4096, ends: bool = True) -> Path:
+    """Without `ends` its last letter leads to the first again."""
     assert len(set(SAYING)) == len(SAYING), "a letter that comes twice would have two successors"
     pieces = [*byte_pieces(), START, END, "QQ"]  # such a vocabulary needs one merge at least
     start, end = pieces.index(START), pieces.index(END)
@@ -52,7 +53,7 @@ def write_lookup_model(path: Path, has_template: bool = True, context: int = 409
     writer.add_add_bos_token(False)
     if has_template:
         writer.add_chat_template(TEMPLATE)
-    _add_weights(writer, len(pieces), [start, *SAYING.encode(), end])
+    _add_weights(writer, len(pieces), [start, *SAYING.encode(), end if ends else ord(SAYING[0])])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -65,9 +66,8 @@ def _add_weights(writer: gguf.GGUFWriter, vocab_size: int, chain: list[int]) -> 
     head = np.zeros((vocab_size, WIDTH), np.float32)
     for token, following in zip(chain, chain[1:], strict=False):
         head[following, token] = 5.0
-    head[chain[1], chain[-1]] = 5.0  # beyond an ignored end it begins again
-    untold = np.setdiff1d(np.arange(vocab_size), chain)
-    head[chain[1], untold] = 5.0  # any other token leads to the first letter
+    untold = np.setdiff1d(np.arange(vocab_size), chain[:-1])
+    head[chain[1], untold] = 5.0  # any other token, an ignored end too, leads to the first letter
     writer.add_tensor("token_embd.weight", embedding)
     writer.add_tensor("output.weight", head)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
