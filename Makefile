@@ -54,7 +54,7 @@ coverage: setup-dev ## The fast tests with a coverage report
 	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not soak and not gpu" --cov --cov-report=term
 
 bench-host: setup-dev ## Host time of plan + commit against rows and waiting requests
-	$(TEST_ENV) $(PYTHON) benchmarks/host_cost.py
+	$(TEST_ENV) $(PYTHON) -m benchmarks.host_cost
 
 clean: ## Remove .venv and every cache (models are kept)
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov

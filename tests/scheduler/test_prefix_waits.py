@@ -71,3 +71,12 @@ def test_a_restored_one_is_the_same() -> None:
     assert copy.find(NAMES, 2, 4) == Claim(2, b"d", 3)
     assert copy.published(1, NAMES[:2]) == [7]
     assert copy.release(2) == [8]
+
+
+def test_a_claim_ends_only_when_its_owner_publishes() -> None:
+    waits = PrefixWaits()
+    waits.claim(1, NAMES)
+    waits.wait(7, Claim(1, b"a", 0))
+    assert waits.published(2, [b"a"]) == []  # somebody who did not look whether others were at it
+    assert waits.find(NAMES, 0, 1) == Claim(1, b"a", 0)
+    assert waits.published(1, [b"a"]) == [7]
