@@ -18,6 +18,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where to compute."""
     dtype: Literal["auto", "float32"] = "auto"
     """What to compute in."""
+    kernels: Literal["auto", "native", "reference"] = "auto"
+    """What computes on a CPU: the native kernels, or plain NumPy; auto: native where they were built."""
+    num_threads: int | None = None
+    """Threads of the native kernels; None: one for each core."""
     seed: int | None = None
     """Makes requests without a seed of their own repeatable, by their order of arrival."""
     max_model_len: int | None = None
@@ -38,11 +42,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who goes first."""
 
     def __post_init__(self) -> None:
-        for field, choices in (("device", ("auto", "cpu")), ("dtype", ("auto", "float32"))):
+        named = {"device": ("auto", "cpu"), "dtype": ("auto", "float32"), "kernels": ("auto", "native", "reference")}
+        for field, choices in named.items():
             if getattr(self, field) not in choices:
                 known = ", ".join(repr(choice) for choice in choices)
                 raise InvalidRequest(field, f"{getattr(self, field)!r} is not supported; it is one of {known}")
-        for field in ("max_model_len", "num_pages"):
+        for field in ("max_model_len", "num_pages", "num_threads"):
             value = getattr(self, field)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InvalidRequest(field, f"must be a whole number of at least 1, not {value!r}")

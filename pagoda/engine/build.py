@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.loop import EngineLoop
 from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
+from pagoda.executor.forward import RecordedForward
 from pagoda.executor.memory import (
     FLOAT32_BYTES,
     available_bytes,
@@ -19,6 +21,7 @@ from pagoda.executor.memory import (
     plan_memory,
     with_num_pages,
 )
+from pagoda.kernels.cpu import CpuKernels, packed_bytes, why_unavailable
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
 from pagoda.models import Model, load_model
@@ -28,6 +31,7 @@ from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
 from pagoda.weights.store import resolve_model
 
 Progress = Callable[[int, int], None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,10 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         tokenizer = load_tokenizer(checkpoint, path)
         model = load_model(checkpoint, progress)
         end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
-        memory = plan_for(config, model)
+        kernels = choose_kernels(config, model)
+        memory = plan_for(config, model, weight_bytes(model, kernels))
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
-        executor = make_executor(config, model, memory, end_token_ids)
+        executor = make_executor(config, model, kernels, memory, end_token_ids)
     except BaseException:
         checkpoint.close()
         raise
@@ -86,7 +91,27 @@ def load_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
     return Tokenizer.from_folder(path)
 
 
-def plan_for(config: EngineConfig, model: Model) -> MemoryPlan:
+def choose_kernels(config: EngineConfig, model: Model) -> CpuKernels | None:
+    """The native kernels where they can run the model, else None for plain NumPy."""
+    if config.kernels == "reference":
+        return None
+    obstacle = why_unavailable(config.block_size, model.config.head_dim, model.weights())
+    if not obstacle:
+        return CpuKernels(config.num_threads)
+    if config.kernels == "native":
+        raise InvalidRequest("kernels", f"the native kernels cannot be used: {obstacle}")
+    logger.warning("computing with NumPy, which is slow: the native kernels cannot be used: %s", obstacle)
+    return None
+
+
+def weight_bytes(model: Model, kernels: CpuKernels | None) -> int:
+    """What the weights take in the form they are computed with."""
+    if kernels is None:
+        return sum(math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
+    return sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
+
+
+def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
         groups=model.cache_groups(),
@@ -97,7 +122,6 @@ def plan_for(config: EngineConfig, model: Model) -> MemoryPlan:
     context = model.config.max_positions
     if config.max_model_len is not None and config.max_model_len > context:
         raise InvalidRequest("max_model_len", f"{config.max_model_len} is more than the model's context of {context}")
-    weight_bytes = sum(math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
     budget = int(available_bytes() * config.gpu_memory_utilization)
     if config.num_pages is not None:
         length = config.max_model_len or min(context, config.num_pages * config.block_size)
@@ -117,11 +141,19 @@ def make_cache(config: EngineConfig, model: Model, memory: MemoryPlan) -> KVCach
     return KVCacheManager(model.cache_groups(), memory.num_pages, config.block_size, config.enable_prefix_caching)
 
 
-def make_executor(config: EngineConfig, model: Model, memory: MemoryPlan, end_token_ids: list[int]) -> LocalExecutor:
-    operators = ReferenceOperators()
-    for weight in model.weights():
-        operators.prepare(weight)
+def make_executor(
+    config: EngineConfig, model: Model, kernels: CpuKernels | None, memory: MemoryPlan, end_token_ids: list[int]
+) -> LocalExecutor:
     groups = model.cache_groups()
     rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
-    pages = PageStore(groups, memory.num_pages, config.block_size)
-    return LocalExecutor(model, operators, rows, pages, end_token_ids)
+    operators = ReferenceOperators()
+    if kernels is None:
+        for weight in model.weights():
+            operators.prepare(weight)
+        pages = PageStore(groups, memory.num_pages, config.block_size)
+        return LocalExecutor(model, operators, rows, pages, end_token_ids)
+    for weight in model.weights():
+        kernels.prepare(weight)
+    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
+    forward = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
+    return LocalExecutor(model, operators, rows, pages, end_token_ids, forward)

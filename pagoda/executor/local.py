@@ -10,9 +10,10 @@ import numpy as np
 from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
+from pagoda.executor.forward import EagerForward, Forward
 from pagoda.executor.pages import PageStore
 from pagoda.executor.rows import WorkerRows, in_order
-from pagoda.kernels.base import Array, Operators, RaggedBatch
+from pagoda.kernels.base import Array, FloatArray, Operators, RaggedBatch
 from pagoda.kernels.sampling import TokenLogprobs
 from pagoda.models import Model
 
@@ -23,12 +24,18 @@ class LocalExecutor:
     lateness = 0
 
     def __init__(
-        self, model: Model, operators: Operators, rows: WorkerRows, pages: PageStore, end_token_ids: Iterable[int]
+        self,
+        model: Model,
+        operators: Operators,
+        rows: WorkerRows,
+        pages: PageStore,
+        end_token_ids: Iterable[int],
+        forward: Forward | None = None,
     ) -> None:
-        self._model = model
         self._operators = operators
         self._rows = rows
         self._pages = pages
+        self._forward = forward or EagerForward(model, operators, pages.layers)
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
         self._occupied: set[int] = set()
         self._results: deque[StepResult] = deque()
@@ -68,16 +75,17 @@ class LocalExecutor:
             return StepResult(plan.step_id, nothing, nothing)
         assert not plan.num_drafts.any(), "this executor makes no drafts"
         batch = self._rows.batch(plan.rows, plan.num_tokens)
-        hidden = self._model.forward(self._operators, batch, self._pages.layers)
-        scores = self._score_prompts(plan, batch, hidden)
-        self._rows.num_computed[plan.rows] += plan.num_tokens
         drawing = np.flatnonzero(plan.draws)
+        scored = self._prompts_to_score(plan, batch)
+        # Logits only for the tokens that draw or whose prompt is to be scored.
+        wanted = np.concatenate([batch.row_starts[1:][drawing] - 1, *(rows for _, rows in scored)]).astype(np.int32)
+        logits = self._forward.logits(batch, wanted)
+        scores = self._score_prompts(plan, batch, scored, logits[len(drawing) :])
+        self._rows.num_computed[plan.rows] += plan.num_tokens
         num_new = plan.draws.astype(np.int32)
         if not len(drawing):
             return StepResult(plan.step_id, num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
-        # Logits only for the rows that draw.
-        last = batch.row_starts[1:][drawing] - 1
-        logits = self._model.logits(self._operators, self._operators.take_rows(hidden, last))
+        logits = logits[: len(drawing)]
         broken = frozenset(drawing[~np.isfinite(logits).all(axis=1)].tolist())
         token_ids, logprobs = self._draw(plan.rows, drawing, logits)
         return StepResult(plan.step_id, num_new, token_ids, logprobs, scores, broken)
@@ -98,22 +106,30 @@ class LocalExecutor:
                 logprobs[int(drawing[entry])] = (record,)
         return sampled.token_ids, logprobs
 
+    def _prompts_to_score(self, plan: StepPlan, batch: RaggedBatch) -> list[tuple[int, IntArray]]:
+        """Plan entries that want prompt scores, each with the tokens of the step that a prompt token follows."""
+        wanting = np.flatnonzero(self._rows.num_prompt_logprobs[plan.rows] >= 0).tolist()
+        scored = []
+        for entry in wanting:
+            tokens = np.arange(batch.row_starts[entry], batch.row_starts[entry + 1], dtype=np.int32)
+            tokens = tokens[batch.positions[tokens] + 1 < self._rows.num_prompt_tokens[plan.rows[entry]]]
+            if len(tokens):
+                scored.append((entry, tokens))
+        return scored
+
     def _score_prompts(
-        self, plan: StepPlan, batch: RaggedBatch, hidden: Array
+        self, plan: StepPlan, batch: RaggedBatch, scored: list[tuple[int, IntArray]], logits: FloatArray
     ) -> dict[int, tuple[tuple[int, TokenLogprob], ...]]:
-        """For rows that want it: how likely the model found each prompt token that follows a token of this step."""
+        """How likely the model found each prompt token that follows a token of this step."""
         scores = {}
-        for entry in np.flatnonzero(self._rows.num_prompt_logprobs[plan.rows] >= 0).tolist():
+        first = 0
+        for entry, tokens in scored:
             row = int(plan.rows[entry])
-            first, last = int(batch.row_starts[entry]), int(batch.row_starts[entry + 1])
-            targets = batch.positions[first:last] + 1
-            targets = targets[targets < self._rows.num_prompt_tokens[row]]
-            if not len(targets):
-                continue
-            picked = self._operators.take_rows(hidden, np.arange(first, first + len(targets), dtype=np.int32))
+            targets = batch.positions[tokens] + 1
             next_ids = self._rows.token_ids[row, targets]
-            wanted = int(self._rows.num_prompt_logprobs[row])
-            found = prompt_logprobs(self._model.logits(self._operators, picked), next_ids, wanted)
+            mine = logits[first : first + len(tokens)]
+            first += len(tokens)
+            found = prompt_logprobs(mine, next_ids, int(self._rows.num_prompt_logprobs[row]))
             scores[entry] = tuple(
                 (int(position), token_logprob(found, index, int(next_ids[index])))
                 for index, position in enumerate(targets)

@@ -1,28 +1,36 @@
-"""The memory behind the page numbers: one array for each cache group, a pair of views of it for each layer."""
+"""The memory behind the page numbers: keys and values of every layer, laid out as the device wants them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from pagoda.core.cache import CacheGroup
 from pagoda.core.plan import PageCopy
 from pagoda.kernels.base import KVPages, Operators
+from pagoda.kernels.reference.paging import new_pages as new_reference_pages
+
+NewPages = Callable[[int, int, int, int], KVPages]
+"""(num_pages, page_size, num_kv_heads, head_dim) -> the pages of one layer, the page number being the first axis."""
 
 
 class PageStore:
     """Keys and values of every layer, in pages."""
 
-    def __init__(self, groups: Sequence[CacheGroup], num_pages: Sequence[int], page_size: int) -> None:
+    def __init__(
+        self,
+        groups: Sequence[CacheGroup],
+        num_pages: Sequence[int],
+        page_size: int,
+        new_pages: NewPages = new_reference_pages,
+    ) -> None:
         self._groups = tuple(groups)
         num_layers = sum(len(group.layers) for group in groups)
         by_layer: dict[int, KVPages] = {}
         for group, count in zip(groups, num_pages, strict=True):
-            shape = (len(group.layers), 2, count, page_size, group.num_kv_heads, group.head_dim)
-            memory = np.zeros(shape, np.float32)  # the system hands out real memory page by page, on first use
-            for index, layer in enumerate(group.layers):
-                by_layer[layer] = KVPages(memory[index, 0], memory[index, 1])
+            for layer in group.layers:
+                by_layer[layer] = new_pages(count, page_size, group.num_kv_heads, group.head_dim)
         self.layers = [by_layer[layer] for layer in range(num_layers)]
 
     def copy(self, copies: Sequence[PageCopy], operators: Operators) -> None:

@@ -89,8 +89,8 @@ class Program:
             record.operation = recorded.operation
             record.needs_barrier = barrier
             for index, argument in enumerate(recorded.arguments):
-                is_value = isinstance(argument, Symbol)
-                record.arguments[index] = self._places[argument.value] if is_value else argument
+                place = self._places[argument.value] if isinstance(argument, Symbol) else argument
+                record.arguments[index] = place
             for index, factor in enumerate(recorded.factors):
                 record.factors[index] = factor
         self._weights = (native.PackedWeight * len(recorder.weights.packed))(*recorder.weights.packed)

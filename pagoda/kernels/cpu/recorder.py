@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pagoda.kernels.base import KVPages, RaggedBatch, RopeFrequencies, Weight
-from pagoda.kernels.cpu.weights import PackedWeights, UnsupportedModel
+from pagoda.kernels.base import KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
+from pagoda.kernels.cpu.weights import PackedWeights
 
 LANES = 16
 
@@ -46,11 +46,6 @@ class Symbol:
         """[T, width] seen as [T, heads, head width], or back."""
         head_width = shape[-1] if len(shape) == 2 else 0
         return Symbol(self.value, self.width, self.is_rows, head_width)
-
-
-@dataclass(frozen=True)
-class RopeSymbol:
-    rope: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +92,7 @@ class Recorder:
 
     def rms_norm(self, x: Symbol, weight: Weight, epsilon: float, offset: float = 0.0) -> Symbol:
         width = weight.shape[-1]
-        _require(width % LANES == 0, f"a norm over {width} elements")
+        assert width % LANES == 0, f"a norm over {width} elements"
         out = self._like(x)
         arguments = (x, self._vector(weight), out, width)
         self._add(Operation.RMS_NORM, arguments, (epsilon, offset), reads=(x,), writes=(out,))
@@ -118,16 +113,16 @@ class Recorder:
     def soft_cap(self, x: Symbol, cap: float) -> Symbol:
         return self._unary(Operation.SOFT_CAP, x, cap)
 
-    def rope_table(self, _positions: Any, frequencies: RopeFrequencies) -> RopeSymbol:
-        symbol = RopeSymbol(len(self.ropes))
+    def rope_table(self, _positions: Any, frequencies: RopeFrequencies) -> RopeTable:
+        number = len(self.ropes)
         self.ropes.append(frequencies)
-        self._add(Operation.ROPE_TABLE, (symbol.rope,), writes=(symbol,))
-        return symbol
+        self._add(Operation.ROPE_TABLE, (number,), writes=(("rope", number),))
+        return RopeTable(number, number, frequencies.interleaved)
 
-    def rope(self, x: Symbol, table: RopeSymbol) -> Symbol:
+    def rope(self, x: Symbol, table: RopeTable) -> Symbol:
         out = self._like(x)
-        arguments = (x, out, x.head_width, table.rope)
-        self._add(Operation.ROPE, arguments, reads=(x, table), writes=(out,))
+        arguments = (x, out, x.head_width, table.cos)
+        self._add(Operation.ROPE, arguments, reads=(x, ("rope", table.cos)), writes=(out,))
         return out
 
     def take_rows(self, x: Symbol, _indices: Any) -> Symbol:
@@ -143,7 +138,7 @@ class Recorder:
         self, queries: Symbol, pages: KVPages, _batch: RaggedBatch, group: int, scale: float, window: int = 0
     ) -> Symbol:
         layer = self._layer(pages)
-        _require(queries.head_width % LANES == 0, f"heads of {queries.head_width} elements")
+        assert queries.head_width % LANES == 0, f"heads of {queries.head_width} elements"
         out = self._like(queries)
         arguments = (queries, out, layer, group, queries.width // queries.head_width, window)
         self._add(Operation.ATTENTION, arguments, (scale,), reads=(queries, ("pages", layer)), writes=(out,))
@@ -191,8 +186,3 @@ class Recorder:
         writes: tuple[Any, ...] = (),
     ) -> None:
         self.instructions.append(Recorded(operation, arguments, factors, reads, writes))
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise UnsupportedModel(what)

@@ -11,8 +11,16 @@ from pagoda.kernels.cpu.library import FORMATS, PackedWeight, load_library
 from pagoda.kernels.cpu.memory import address, aligned_bytes
 
 
-class UnsupportedModel(Exception):
-    """The native kernels cannot run this; the NumPy ones can. Never reaches a user."""
+def packed_bytes(weight: Weight) -> int:
+    """What a matrix takes once it is repacked; 0 where the native kernels have no place for it."""
+    return _describe(weight, PackedWeight())
+
+
+def _describe(weight: Weight, packed: PackedWeight) -> int:
+    if weight.format not in FORMATS or len(weight.shape) != 2:
+        return 0
+    rows, columns = weight.shape
+    return int(load_library().pagoda_describe_weight(weight.format.encode(), rows, columns, ctypes.byref(packed)))
 
 
 class PackedWeights:
@@ -45,17 +53,13 @@ class PackedWeights:
         return sum(weight.num_groups * weight.group_bytes for weight in self.packed)
 
     def _pack(self, weight: Weight) -> PackedWeight:
-        library = load_library()
-        if weight.format not in FORMATS or len(weight.shape) != 2:
-            raise UnsupportedModel(f"a weight of format {weight.format} and shape {weight.shape}")
         packed = PackedWeight()
-        name = weight.format.encode()
-        num_bytes = library.pagoda_describe_weight(name, *weight.shape, ctypes.byref(packed))
-        if not num_bytes:
-            raise UnsupportedModel(f"a weight of format {weight.format} and shape {weight.shape}")
+        num_bytes = _describe(weight, packed)
+        assert num_bytes, f"no packed form for {weight.format} {weight.shape}"
         memory = aligned_bytes(num_bytes)
         raw = np.ascontiguousarray(weight.raw)
         packed.data = address(memory)
-        library.pagoda_pack(name, address(raw), ctypes.byref(packed), self._num_threads)
+        name = weight.format.encode()
+        load_library().pagoda_pack(name, address(raw), ctypes.byref(packed), self._num_threads)
         self._kept.append(memory)
         return packed

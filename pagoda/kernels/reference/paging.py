@@ -23,3 +23,9 @@ def write_pages(keys: FloatArray, values: FloatArray, pages: KVPages, batch: Rag
 def copy_pages(pages: KVPages, sources: IntArray, targets: IntArray) -> None:
     pages.keys[targets] = pages.keys[sources]
     pages.values[targets] = pages.values[sources]
+
+
+def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
+    """Empty pages of one layer. The system hands out real memory page by page, on first use."""
+    shape = (num_pages, page_size, num_kv_heads, head_dim)
+    return KVPages(np.zeros(shape, np.float32), np.zeros(shape, np.float32))

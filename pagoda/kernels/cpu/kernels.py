@@ -1,0 +1,54 @@
+"""The door to the native kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from pagoda.kernels.base import KVPages, Weight
+from pagoda.kernels.cpu.library import available_instruction_sets
+from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
+from pagoda.kernels.cpu.recorder import LANES, Recorder, Symbol
+from pagoda.kernels.cpu.weights import PackedWeights, packed_bytes
+
+
+def why_unavailable(page_size: int, head_dim: int, weights: Iterable[Weight]) -> str:
+    """Why the native kernels cannot run a model here; empty when they can."""
+    if not available_instruction_sets():
+        return "they were not built (install a C++ compiler, then pagoda again)"
+    if page_size != SLOTS:
+        return f"they take a block_size of {SLOTS}, not {page_size}"
+    if head_dim % LANES:
+        return f"they take heads in steps of {LANES}, not {head_dim}"
+    for weight in weights:
+        if len(weight.shape) == 2 and not packed_bytes(weight):
+            return f"they take no weights of format {weight.format} and shape {weight.shape}"
+        if len(weight.shape) == 1 and weight.shape[0] % LANES:
+            return f"they take norms in steps of {LANES}, not {weight.shape[0]}"
+    return ""
+
+
+class CpuKernels:
+    """One set of packed weights and the programs over it."""
+
+    def __init__(self, num_threads: int | None = None, instruction_set: str | None = None) -> None:
+        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self.instruction_set = instruction_set or available_instruction_sets()[0]
+        self._weights = PackedWeights(self.num_threads)
+
+    def prepare(self, weight: Weight) -> None:
+        """Repack a matrix ahead of the first step; norm weights and biases need nothing."""
+        if len(weight.shape) == 2:
+            self._weights.index(weight)
+
+    def new_pages(self, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
+        return new_pages(num_pages, page_size, num_kv_heads, head_dim)
+
+    def recorder(self, layers: list[KVPages]) -> Recorder:
+        return Recorder(self._weights, layers)
+
+    def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int) -> Program:
+        return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set)
+
+    def num_bytes(self) -> int:
+        return self._weights.num_bytes()
