@@ -1,4 +1,6 @@
 // What Python calls.
+#include <time.h>
+
 #include <cstring>
 
 #include "pool.h"
@@ -31,13 +33,29 @@ struct Run {
     RunInstruction kernels;
 };
 
+int64_t now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
     const Run &run = *static_cast<Run *>(context);
     const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride};
+    int64_t *times = thread == 0 ? run.step->nanoseconds : nullptr;
+    int64_t last = times ? now() : 0;
+    auto book = [&](int32_t item) {
+        if (!times) return;
+        const int64_t time = now();
+        times[item] += time - last;
+        last = time;
+    };
     for (int64_t i = 0; i < run.program->num_instructions; i++) {
         const Instruction &instruction = run.program->instructions[i];
         if (instruction.needs_barrier) barrier.wait();
+        book(NUM_OPERATIONS);
         run.kernels(*run.program, *run.step, instruction, worker);
+        book(instruction.operation);
     }
 }
 

@@ -19,6 +19,7 @@ enum Operation : int32_t {
     OP_ATTENTION = 10,  // queries, out, layer, group, heads, window; factor 0 is the scale
     OP_TAKE_ROWS = 11,  // x, out
     OP_SOFT_CAP = 12,   // x, out; factor 0
+    NUM_OPERATIONS = 13,
 };
 
 struct Instruction {
@@ -85,6 +86,7 @@ struct Step {
     int64_t num_logit_rows;
     float *scratch;  // for all threads, scratch_stride apart
     int64_t scratch_stride;
+    int64_t *nanoseconds;  // by operation, the first thread's; one more for its waiting. Null: nobody wants to know
 };
 
 struct Worker {

@@ -94,6 +94,7 @@ class Step(Structure):
         ("num_logit_rows", c_int64),
         ("scratch", POINTER(c_float)),
         ("scratch_stride", c_int64),
+        ("nanoseconds", c_void_p),
     ]
 
 

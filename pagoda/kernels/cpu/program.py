@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
-from pagoda.kernels.cpu.recorder import LANES, Recorded, Recorder, Symbol
+from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
 
 SLOTS = 16
 SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
@@ -42,6 +42,12 @@ class Program:
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
+        self.nanoseconds: npt.NDArray[np.int64] | None = None
+
+    def measure(self) -> npt.NDArray[np.int64]:
+        """From now on add up where the first thread's time goes: by `Operation`, and last its waiting for the others."""
+        self.nanoseconds = np.zeros(len(Operation) + 1, np.int64)
+        return self.nanoseconds
 
     def run(self, batch: RaggedBatch, logit_rows: IntArray) -> FloatArray:
         """The logits of the given tokens of the step."""
@@ -67,6 +73,7 @@ class Program:
             num_rows,
             ctypes.cast(address(self._scratch), ctypes.POINTER(ctypes.c_float)),
             stride,
+            None if self.nanoseconds is None else address(self.nanoseconds),
         )
         self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
         return logits[:, : self._num_logits]
