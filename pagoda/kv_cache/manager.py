@@ -136,7 +136,7 @@ class KVCacheManager:
         for group, kept in enumerate(table.reserved):
             if kept:
                 self._promise(table, group, -min(count, kept))
-            pages = [self._take(group) for _ in range(count)]
+            pages = [self._take(group)] if count == 1 else [self._take(group) for _ in range(count)]
             table.pages[group] += pages
             added.append(pages)
         return added

@@ -54,8 +54,7 @@ class PlanDraft:
                 self.table_updates.append(TableUpdate(row, group, start, tuple(pages)))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class StepInFlight:
+class StepInFlight(NamedTuple):
     """What a step was asked to do, kept until its result is back."""
 
     step_id: int

@@ -44,7 +44,7 @@ class _Segment:
         self.state = state
         self.entries: list[Event | Decision] = []
         # A state costs by its size, so a segment is never shorter than what the next state will cost.
-        self.least = 4 * (len(state.sequences) + len(state.cache.nodes))
+        self.least = 4 * (len(state.sequences) + len(state.fresh) + len(state.cache.nodes))
 
 
 class DecisionLog:

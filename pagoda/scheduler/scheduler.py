@@ -27,7 +27,7 @@ from pagoda.scheduler.log import DecisionLog
 from pagoda.scheduler.prefix_waits import PrefixWaits
 from pagoda.scheduler.queue import make_queue
 from pagoda.scheduler.rows import RowTable
-from pagoda.scheduler.sequence import Sequence, State, by_rank
+from pagoda.scheduler.sequence import FreshState, Sequence, State, by_rank
 
 
 class Scheduler:
@@ -42,6 +42,7 @@ class Scheduler:
         self.waits = PrefixWaits()
         self.sequences: dict[int, Sequence] = {}
         self.requests: dict[str, list[Sequence]] = {}
+        self.fresh: dict[int, FreshState] = {}  # those of them that wait just as they came
         self.running: list[Sequence] = []  # in the order of their ranks
         self.prefilling: list[Sequence] = []  # those of them that have prompt tokens left, in the same order
         self.in_flight: deque[StepInFlight] = deque()
@@ -62,13 +63,23 @@ class Scheduler:
         """Queue a request, or refuse one that could never run here."""
         self.log.record(event)
         self._refuse_impossible(event)
-        arrival = self.next_arrival
+        fresh = FreshState(self.next_number, self.next_arrival, event)
+        self.next_number += 1
         self.next_arrival += 1
-        sequence = self._new_sequence(event, 0, arrival, list(event.page_names))
+        sequence = self.put_fresh(fresh)
+        self._note(sequence, Reason.QUEUED, event.num_prompt_tokens, len(self.queue) - 1)
+        self.fresh[fresh.number] = fresh
+
+    def put_fresh(self, fresh: FreshState) -> Sequence:
+        """Queue a request as it came, now or when a snapshot is restored."""
+        event = fresh.submit
+        sequence = self._new_sequence(event, fresh.number, 0, fresh.arrival, list(event.page_names))
         sequence.is_trunk = event.num_samples > 1
+        sequence.last_reason = Reason.QUEUED
         self.requests[event.request_id] = [sequence]
         self.queue.push(sequence)
-        self._note(sequence, Reason.QUEUED, event.num_prompt_tokens, len(self.queue) - 1)
+        self.fresh[fresh.number] = fresh
+        return sequence
 
     def cancel(self, event: Cancel) -> list[int]:
         """End all sequences of a request; their numbers. A request that is not here any more is no error."""
@@ -148,7 +159,8 @@ class Scheduler:
         assert trunk.table is not None
         for sample_index in range(1, event.num_samples):
             names = trunk.page_names[: len(event.page_names)]
-            child = self._new_sequence(event, sample_index, trunk.arrival, names)
+            child = self._new_sequence(event, self.next_number, sample_index, trunk.arrival, names)
+            self.next_number += 1
             self.requests[event.request_id].append(child)
             forked = self.cache.fork(trunk.table, num_shared, names) if self.rows.free else None
             if forked is None:
@@ -165,11 +177,11 @@ class Scheduler:
         """Find pages for the next token of every decoding row; how many tokens that makes in all."""
         rows = self.rows
         decoders = self._decoders(draft)
-        short = np.flatnonzero(decoders.is_ready & (rows.computed + decoders.step > rows.capacity))
+        (short,) = (decoders.is_ready & (rows.computed + decoders.step > rows.capacity)).nonzero()
         for sequence in sorted([rows.tenant(row) for row in short.tolist()], key=by_rank):
             if sequence.state is State.RUNNING:
                 self._make_room(sequence, int(decoders.step[sequence.row]), draft)
-        return int(decoders.step.sum())
+        return int(decoders.step.sum() if self.config.num_draft_tokens else np.count_nonzero(decoders.step))
 
     def _decoders(self, draft: PlanDraft) -> Decoders:
         """The rows that decode in this plan, worked out again only when one was pushed back or found no page."""
@@ -357,7 +369,7 @@ class Scheduler:
         rows.computed += step
         rows.known += step
         rows.in_flight += is_ready
-        chosen = np.flatnonzero(is_ready).astype(np.int32)
+        chosen = is_ready.nonzero()[0].astype(np.int32)
         tokens, drafts, draws = self._tokens_of(chosen, step)
         if draft.grants:
             prompts = as_ints(list(draft.grants))
@@ -525,11 +537,12 @@ class Scheduler:
 
     # -- small things --------------------------------------------------------------------------------------------------
 
-    def _new_sequence(self, event: Submit, sample_index: int, arrival: int, names: list[bytes]) -> Sequence:
+    def _new_sequence(
+        self, event: Submit, number: int, sample_index: int, arrival: int, names: list[bytes]
+    ) -> Sequence:
         rank = self.queue.rank(arrival, sample_index, event.priority)
-        sequence = Sequence(self.next_number, event, sample_index, arrival, rank, event.num_prompt_tokens, names)
-        self.next_number += 1
-        self.sequences[sequence.number] = sequence
+        sequence = Sequence(number, event, sample_index, arrival, rank, event.num_prompt_tokens, names)
+        self.sequences[number] = sequence
         return sequence
 
     def _most_pages(self, event: Submit) -> list[int]:
@@ -561,6 +574,7 @@ class Scheduler:
 
     def _note(self, sequence: Sequence, reason: Reason, *values: int, other: str = "") -> None:
         sequence.last_reason = reason
+        self.fresh.pop(sequence.number, None)  # whatever happens to a sequence is noted
         decision = Decision(self.step_id, sequence.request_id, sequence.sample_index, reason, values, other)
         self.log.note(decision)
 
@@ -588,5 +602,10 @@ class Scheduler:
             assert rows.computed[row] <= rows.capacity[row] == len(table.pages[0]) * self.cache.page_size
             assert (sequence in self.prefilling) != bool(rows.decoding[row])
             assert rows.in_flight[row] == sum(sequence.number in step.sequences for step in self.in_flight)
+        for number, fresh in self.fresh.items():
+            sequence = self.sequences[number]
+            assert sequence.state is State.WAITING and sequence.last_reason is Reason.QUEUED, "not fresh any more"
+            assert (sequence.submit, sequence.arrival, sequence.sample_index) == (fresh.submit, fresh.arrival, 0)
+            assert not sequence.started_once and sequence.num_known == fresh.submit.num_prompt_tokens
         numbers = {s.number for group in self.requests.values() for s in group}
         assert numbers == set(self.sequences), "a request lost a sequence"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
+
 from pagoda.kv_cache import PageTable
 from pagoda.scheduler.decisions import Reason
 from pagoda.scheduler.events import Submit
@@ -43,6 +45,14 @@ class Sequence:
     @property
     def request_id(self) -> str:
         return self.submit.request_id
+
+
+class FreshState(msgspec.Struct, frozen=True):
+    """A request that waits just as it came. It never changes, so a snapshot of a long queue copies references."""
+
+    number: int
+    arrival: int
+    submit: Submit
 
 
 def by_rank(sequence: Sequence) -> Rank:

@@ -16,7 +16,7 @@ from pagoda.scheduler.decisions import Reason
 from pagoda.scheduler.draft import StepInFlight
 from pagoda.scheduler.events import Submit
 from pagoda.scheduler.rows import RowTable
-from pagoda.scheduler.sequence import Sequence, State
+from pagoda.scheduler.sequence import FreshState, Sequence, State
 
 if TYPE_CHECKING:
     from pagoda.scheduler.scheduler import Scheduler
@@ -80,7 +80,8 @@ class SchedulerState(msgspec.Struct, frozen=True):
     stopped_rows: tuple[int, ...]
     table_updates: tuple[TableUpdate, ...]
     submits: tuple[Submit, ...]
-    sequences: tuple[SequenceState, ...]
+    sequences: tuple[SequenceState, ...]  # all that are not fresh
+    fresh: tuple[FreshState, ...]
     claims: tuple[tuple[int, bytes], ...]
     waits: tuple[tuple[int, int, bytes], ...]
     in_flight: tuple[StepState, ...]
@@ -88,8 +89,9 @@ class SchedulerState(msgspec.Struct, frozen=True):
 
 
 def take_state(scheduler: Scheduler) -> SchedulerState:
-    cache = scheduler.cache
-    submits = {request_id: sequences[0].submit for request_id, sequences in scheduler.requests.items()}
+    cache, fresh = scheduler.cache, scheduler.fresh
+    others = [sequence for number, sequence in scheduler.sequences.items() if number not in fresh]
+    submits = {sequence.request_id: sequence.submit for sequence in others}
     index = {request_id: position for position, request_id in enumerate(submits)}
     return SchedulerState(
         config=scheduler.config,
@@ -106,7 +108,8 @@ def take_state(scheduler: Scheduler) -> SchedulerState:
         stopped_rows=tuple(scheduler.stopped_rows),
         table_updates=tuple(scheduler.table_updates),
         submits=tuple(submits.values()),
-        sequences=tuple(_sequence_state(sequence, index, scheduler.rows) for sequence in scheduler.sequences.values()),
+        sequences=tuple(_sequence_state(sequence, index, scheduler.rows) for sequence in others),
+        fresh=tuple(fresh.values()),
         claims=tuple(scheduler.waits.claims()),
         waits=tuple(scheduler.waits.waits()),
         in_flight=tuple(_step_state(step) for step in scheduler.in_flight),
@@ -123,9 +126,12 @@ def put_state(scheduler: Scheduler, state: SchedulerState) -> None:
     scheduler.stopped_rows = list(state.stopped_rows)
     scheduler.table_updates = list(state.table_updates)
     scheduler.cache.clock = state.clock
-    scheduler.requests = {submit.request_id: [] for submit in state.submits}
-    for saved in state.sequences:
-        _put_sequence(scheduler, saved, state.submits[saved.request])
+    everyone: list[SequenceState | FreshState] = [*state.sequences, *state.fresh]
+    for saved in sorted(everyone, key=lambda saved: saved.number):
+        if isinstance(saved, FreshState):
+            scheduler.put_fresh(saved)
+        else:
+            _put_sequence(scheduler, saved, state.submits[saved.request])
     scheduler.rows.free = list(state.free_rows)
     scheduler.running.sort(key=lambda sequence: sequence.rank)
     scheduler.prefilling.sort(key=lambda sequence: sequence.rank)
@@ -207,7 +213,7 @@ def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) ->
         started_once=saved.started_once,
     )
     scheduler.sequences[sequence.number] = sequence
-    scheduler.requests[submit.request_id].append(sequence)
+    scheduler.requests.setdefault(submit.request_id, []).append(sequence)
     if saved.state is State.WAITING:
         scheduler.queue.push(sequence)
     if saved.row is not None and saved.table is not None:
