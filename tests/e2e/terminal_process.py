@@ -50,6 +50,18 @@ class TerminalProcess:
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
 
+    def press(self, key: str, until: str) -> None:
+        """Press a key until this is shown, as a person would: `input` may miss a signal that comes with other keys."""
+        self.type(key)
+        while until not in self._unread:
+            if not select.select([self._keyboard], [], [], 2.0)[0]:
+                self.type(key)
+                continue
+            piece = self._read()
+            assert piece is not None, f"the program ended before it showed {until!r}; unread is {self._unread!r}"
+            self._unread += piece
+        self.expect(until)
+
     def expect(self, text: str) -> str:
         """Everything shown up to and with `text`; fails when it does not come."""
         while text not in self._unread:

@@ -61,8 +61,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: TerminalProcess, 
 def test_ctrl_c_at_the_prompt_gives_up_the_line(terminal: TerminalProcess) -> None:
     terminal.type("half a line")
     terminal.expect("half a line")
-    terminal.type(CTRL_C)
-    terminal.expect("(/bye or Ctrl-D leaves)")
+    terminal.press(CTRL_C, until="(/bye or Ctrl-D leaves)")
     terminal.expect(PROMPT)
     terminal.type("/show conversation\n")
     terminal.expect("0 turns")
