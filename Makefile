@@ -11,7 +11,7 @@ PYTEST := $(TEST_ENV) $(PYTHON) -m pytest
 INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-fast test-slow soak lint format coverage bench-host clean
+.PHONY: help setup setup-dev run test test-fast test-slow soak lint format coverage bench-host bench-cpu clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ coverage: setup-dev ## The fast tests with a coverage report
 
 bench-host: setup-dev ## Host time of plan + commit against rows and waiting requests
 	$(TEST_ENV) $(PYTHON) -m benchmarks.host_cost
+
+bench-cpu: setup-dev ## Tokens a second beside llama.cpp on the same file
+	$(PYTHON) -m benchmarks.cpu.compare
 
 clean: ## Remove .venv and every cache (models are kept)
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov
