@@ -61,10 +61,10 @@ inline Lanes nearest(Lanes a) {
     for (float &x : a.v) x = std::nearbyint(x);
     return a;
 }
-// 2^n for whole n in [-126, 127].
+// 2^n for whole n in [-126, 128]; the last of them is infinity. Something finite for what is no number.
 inline Lanes power_of_two(Lanes n) {
     for (float &x : n.v) {
-        uint32_t bits = (uint32_t)((int)x + 127) << 23;
+        uint32_t bits = (uint32_t)((int)(x == x ? x : 0.0f) + 127) << 23;
         std::memcpy(&x, &bits, 4);
     }
     return n;

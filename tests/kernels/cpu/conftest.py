@@ -1,0 +1,48 @@
+"""Kernels of every instruction set and team size, from the library in the tree or the one named on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pagoda.kernels.cpu import CpuKernels, library
+
+TEAMS = (1, 2, 3)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--native-library", type=Path, help="test this build of the native kernels")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--native-library", default=None)
+    if path is not None:
+        library.LIBRARY = path.resolve(strict=True)
+        library.load_library.cache_clear()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kernels" in metafunc.fixturenames:
+        sets = library.available_instruction_sets()
+        metafunc.parametrize("kernels", [(name, team) for name in sets for team in TEAMS], indirect=True, ids=team_id)
+    elif "instruction_set" in metafunc.fixturenames:
+        metafunc.parametrize("instruction_set", library.available_instruction_sets())
+
+
+def team_id(choice: tuple[str, int]) -> str:
+    return f"{choice[0]}-{choice[1]}"
+
+
+@pytest.fixture
+def kernels(request: pytest.FixtureRequest) -> CpuKernels:
+    instruction_set, num_threads = request.param
+    return CpuKernels(num_threads, instruction_set)
+
+
+@pytest.fixture(autouse=True)
+def built(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not library.available_instruction_sets() and "without_library" not in request.fixturenames:
+        pytest.skip("the native kernels were not built")
+    yield
