@@ -1,4 +1,4 @@
-"""`pagoda run` in this process, on a model of one kilobyte a token: answers, options, the log, faults in one line."""
+"""`pagoda run` in this process, on a model that looks letters up: answers, options, the log, faults in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.cli.main import main
-from pagoda.cli.run import ENGINE_OPTIONS, SAMPLING_DEFAULTS
+from pagoda.cli.run import SAMPLING_DEFAULTS
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.weights.registry import DEFAULT_MODEL
 from tests.fakes.lookup_model import SAYING, write_lookup_model
@@ -21,11 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_lookup_model(tmp_path_factory.mktemp("models") / "lookup.gguf"))
-
-
-@pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
 
 
 def test_a_prompt_is_answered_and_the_program_ends(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +132,6 @@ def test_help_tells_the_defaults_that_apply(capsys: pytest.CaptureFixture[str]) 
     assert f"(default: {DEFAULT_MODEL})" in text
     assert "sequences that run at once (default: 1)" in text
     assert SamplingParams(**SAMPLING_DEFAULTS).max_tokens is None
-    assert ENGINE_OPTIONS is not None
 
 
 def test_help_and_usage_errors_load_no_engine() -> None:
