@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from pagoda import LLM
+from pagoda.kernels.cpu.library import available_instruction_sets
 from tests.models.tiny import SMALL, randomize
 
 END = "</s>"
@@ -27,6 +28,9 @@ CORPUS = [
     "who waits longest goes first; who came last is pushed back first",
 ]
 VOCAB_SIZE = 320
+# Widths that the native kernels take, too.
+SIZES = SMALL | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 512, "hidden_size": 64, "head_dim": 16}
+KERNELS = ["reference", "native"] if available_instruction_sets() else ["reference"]
 
 MakeLLM = Callable[..., LLM]
 
@@ -48,8 +52,7 @@ def save_tokenizer(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def tiny_reference() -> PreTrainedModel:
     """Larger steps between logits than a trained model has, so that few choices are close."""
-    config = LlamaConfig(**SMALL | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 512})
-    return randomize(LlamaForCausalLM(config), seed=11)
+    return randomize(LlamaForCausalLM(LlamaConfig(**SIZES)), seed=11)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +69,7 @@ def make_llm(tiny_folder: Path) -> Iterator[MakeLLM]:
     made: list[LLM] = []
 
     def make(**settings: Any) -> LLM:
-        made.append(LLM(tiny_folder, **{"max_num_seqs": 8, "max_num_batched_tokens": 64} | settings))
+        made.append(LLM(tiny_folder, **{"max_num_seqs": 8, "max_num_batched_tokens": 64, "num_threads": 1} | settings))
         return made[-1]
 
     yield make

@@ -12,10 +12,11 @@ from pagoda import LLM, SamplingParams
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import CapacityError, InvalidRequest, ModelFileError, ModelNotFound
 from pagoda.engine import build
-from tests.engine.conftest import VOCAB_SIZE, MakeLLM, save_tokenizer
-from tests.models.tiny import SMALL, randomize
+from pagoda.executor.forward import EagerForward, RecordedForward
+from tests.engine.conftest import KERNELS, SIZES, VOCAB_SIZE, MakeLLM, save_tokenizer
+from tests.models.tiny import randomize
 
-TOKEN_BYTES = 3 * 2 * 2 * 12 * 4  # layers, keys and values, heads, width, float32
+TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  # layers, keys and values, heads, width, float32
 PAGE_BYTES = 16 * TOKEN_BYTES
 
 
@@ -27,6 +28,8 @@ PAGE_BYTES = 16 * TOKEN_BYTES
         ("max_model_len", 0),
         ("max_model_len", "many"),
         ("max_model_len", 513),
+        ("kernels", "fast"),
+        ("num_threads", 0),
         ("num_pages", 0),
         ("num_pages", 1.5),
         ("block_size", 0),
@@ -62,7 +65,7 @@ def test_a_model_that_is_not_there(tmp_path: Path):
 
 
 def test_the_defaults_take_the_whole_context_and_pages_for_every_row(make_llm: MakeLLM):
-    llm = make_llm()
+    llm = make_llm(kernels="reference")
     memory = llm.engine.memory
     assert memory.max_model_len == 512 == llm.engine.loop.max_model_len
     assert memory.num_pages == (8 * 512 // 16,)
@@ -140,9 +143,9 @@ def test_a_context_that_was_asked_for_is_never_cut(make_llm: MakeLLM, monkeypatc
 def window_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Gemma 3 whose window is shorter than its context."""
     folder = tmp_path_factory.mktemp("tiny-gemma")
-    sizes = SMALL | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 256, "head_dim": 12}
+    sizes = SIZES | {"max_position_embeddings": 256}
     layers = ["sliding_attention", "full_attention", "sliding_attention"]
-    config = Gemma3TextConfig(**sizes, sliding_window=24, layer_types=layers, query_pre_attn_scalar=12)
+    config = Gemma3TextConfig(**sizes, sliding_window=24, layer_types=layers, query_pre_attn_scalar=16)
     randomize(Gemma3ForCausalLM(config), seed=3).save_pretrained(folder)
     save_tokenizer(folder)
     return folder
@@ -179,7 +182,21 @@ def test_settings_reach_the_scheduler_and_the_cache(make_llm: MakeLLM):
         block_size=32,
         max_num_seqs=8,
         max_num_batched_tokens=99,
+        num_threads=1,
     )
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_the_kernels_can_be_chosen(make_llm: MakeLLM, kernels: str):
+    llm = make_llm(kernels=kernels)
+    recorded = {"native": RecordedForward, "reference": EagerForward}[kernels]
+    assert type(llm.engine.loop.executor._forward) is recorded
+
+
+def test_native_kernels_that_cannot_be_used_are_refused_or_replaced(make_llm: MakeLLM):
+    with pytest.raises(InvalidRequest, match="kernels: the native kernels cannot be used: "):
+        make_llm(kernels="native", block_size=8)
+    assert type(make_llm(block_size=8).engine.loop.executor._forward) is EagerForward
 
 
 def test_progress_is_told_while_weights_are_read(tiny_folder: Path):

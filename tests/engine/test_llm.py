@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from pagoda import LLM, SamplingParams
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
-from tests.engine.conftest import END, VOCAB_SIZE, MakeLLM
+from tests.engine.conftest import END, KERNELS, VOCAB_SIZE, MakeLLM
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 PROMPTS = ["the engine", "a page holds", "who waits", "the engine plans a step, runs it and commits what came of it"]
@@ -36,7 +36,9 @@ def check_clean(llm: LLM) -> None:
     assert len(loop.scheduler.rows.free) == loop.scheduler.config.max_num_seqs
 
 
-def test_greedy_answers_are_those_of_transformers(llm: LLM, tiny_reference: PreTrainedModel):
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_greedy_answers_are_those_of_transformers(kernels: str, make_llm: MakeLLM, tiny_reference: PreTrainedModel):
+    llm = make_llm(kernels=kernels)
     outputs = llm.generate(PROMPTS, GREEDY)
     assert [output.prompt for output in outputs] == PROMPTS
     for output in outputs:
@@ -94,9 +96,10 @@ def test_samples_are_drawn_apart_and_repeat_with_their_seed(llm: LLM):
     assert [answer.index for answer in first.outputs] == [0, 1, 2, 3]
 
 
-def test_logprobs_are_those_of_transformers(make_llm: MakeLLM, tiny_reference: PreTrainedModel):
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_logprobs_are_those_of_transformers(kernels: str, make_llm: MakeLLM, tiny_reference: PreTrainedModel):
     params = SamplingParams(temperature=0.7, seed=4, max_tokens=6, logprobs=3, prompt_logprobs=2, ignore_eos=True)
-    (output,) = make_llm(max_num_batched_tokens=8).generate(PROMPTS[3], params)
+    (output,) = make_llm(max_num_batched_tokens=8, kernels=kernels).generate(PROMPTS[3], params)
     prompt, answer = output.prompt_token_ids, output.outputs[0]
     expected = log_softmax(reference_logits(tiny_reference, prompt + answer.token_ids))
     assert len(output.prompt_logprobs) == len(prompt) and output.prompt_logprobs[0] is None
@@ -275,16 +278,16 @@ def test_a_failed_step_is_told_once_and_for_all(llm: LLM):
             llm.generate("a", GREEDY)
 
 
-def test_logits_that_are_no_numbers_end_one_request(llm: LLM, monkeypatch: pytest.MonkeyPatch):
-    model = type(llm.engine.model)
-    logits = model.logits
+def test_logits_that_are_no_numbers_end_one_request(llm: LLM):
+    forward = llm.engine.loop.executor._forward
+    logits = forward.logits
 
-    def poisoned(self, operators, hidden):
-        found = logits(self, operators, hidden).copy()
+    def poisoned(batch, rows):
+        found = logits(batch, rows).copy()
         found[0] = np.nan
         return found
 
-    monkeypatch.setattr(model, "logits", poisoned)
+    forward.logits = poisoned
     outputs = llm.generate(["a", "the engine"], GREEDY)
     assert {output.outputs[0].finish_reason for output in outputs} <= {"error", "length"}
     assert outputs[0].outputs[0].finish_reason == "error" and outputs[0].finished
