@@ -1,4 +1,4 @@
-"""Host time of the scheduler: plan + commit by running rows and by waiting requests, and a prefix match.
+"""Host time of the scheduler: plan + commit by running rows and by waiting requests, a prefix match, a snapshot.
 
     python -m benchmarks.host_cost [--steps 400] [--repeats 5]
 
@@ -22,6 +22,7 @@ from pagoda.core.config import SchedulerConfig
 from pagoda.core.plan import StepPlan
 from pagoda.kv_cache import KVCacheManager, PageTable, extend_chain, root_hash
 from pagoda.scheduler import PageNames, Scheduler, StepOutcome, Submit
+from pagoda.scheduler.state import take_state
 
 PAGE_SIZE = 16
 ROWS = (1, 64, 256, 512)
@@ -131,6 +132,17 @@ def match_cost(num_tokens: int, num_nodes: int, repeats: int) -> Timing:
     return timing(taken)
 
 
+def snapshot_cost(num_waiting: int, repeats: int) -> Timing:
+    """Now and then the decision log opens a new segment with the scheduler's whole state."""
+    scheduler = crowded(64, num_waiting, 0)
+    taken = []
+    for _ in range(3 * repeats):
+        start = time.perf_counter_ns()
+        take_state(scheduler)
+        taken.append(time.perf_counter_ns() - start)
+    return timing([taken])
+
+
 def line(*labels: object, cost: Timing) -> list[str]:
     low, high = cost.spread
     numbers = (f"{cost.least:.1f}", f"{cost.median:.1f}", f"{cost.p95:.1f}", f"{low:.1f}..{high:.1f}")
@@ -175,11 +187,15 @@ def main() -> None:
     matches = {(t, n): match_cost(t, n, arguments.repeats) for t in MATCH_TOKENS for n in TREE_NODES}
     lines = [line(*key, cost=cost) for key, cost in matches.items()]
     print_table("prefix match", ("tokens", "pages in tree", *columns), lines)
+    snapshots = {waiting: snapshot_cost(waiting, arguments.repeats) for waiting in WAITING}
+    lines = [line(waiting, cost=cost) for waiting, cost in snapshots.items()]
+    print_table("snapshot that opens a segment of the decision log, 64 rows", ("waiting", *columns), lines)
     best = steps[64, 0].median
     verdict = "met" if best < TARGET_MICROSECONDS else "missed"
     print(f"\n64 rows: {best:.1f} microseconds; target under {TARGET_MICROSECONDS:.0f}: {verdict}")
     record = {
         "steps": [{"rows": r, "waiting": w, **cost._asdict()} for (r, w), cost in steps.items()],
+        "snapshots": [{"waiting": w, **cost._asdict()} for w, cost in snapshots.items()],
         "matches": [{"tokens": t, "nodes": n, **cost._asdict()} for (t, n), cost in matches.items()],
     }
     print(f"wrote {write_json('host_cost', record)} and {plot(steps, matches)}")
