@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-LIBRARY = Path(__file__).with_name("libpagoda.so")
+LIBRARY = Path(__file__).with_name("libpagoda.so.1")  # no module of Python's, and not called like one
 INSTRUCTION_SETS = ("avx512", "avx2", "scalar")  # the first that the machine has is used
 
 FORMATS = (
