@@ -45,7 +45,7 @@ class Program:
         self.nanoseconds: npt.NDArray[np.int64] | None = None
 
     def measure(self) -> npt.NDArray[np.int64]:
-        """From now on add up where the first thread's time goes: by `Operation`, and last its waiting for the others."""
+        """From now on add up where the first thread's time goes: by `Operation`, and last its waiting for others."""
         self.nanoseconds = np.zeros(len(Operation) + 1, np.int64)
         return self.nanoseconds
 
