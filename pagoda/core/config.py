@@ -42,20 +42,33 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who goes first."""
 
     def __post_init__(self) -> None:
-        named = {"device": ("auto", "cpu"), "dtype": ("auto", "float32"), "kernels": ("auto", "native", "reference")}
+        named: dict[str, tuple[object, ...]] = {
+            "device": ("auto", "cpu"),
+            "dtype": ("auto", "float32"),
+            "kernels": ("auto", "native", "reference"),
+            "scheduling_policy": ("fcfs", "priority"),
+            "enable_prefix_caching": (True, False),
+        }
         for field, choices in named.items():
             if getattr(self, field) not in choices:
                 known = ", ".join(repr(choice) for choice in choices)
                 raise InvalidRequest(field, f"{getattr(self, field)!r} is not supported; it is one of {known}")
-        for field in ("max_model_len", "num_pages", "num_threads"):
+        optional = {"max_model_len", "num_pages", "num_threads"}
+        for field in ("max_num_seqs", "max_num_batched_tokens", *sorted(optional)):
             value = getattr(self, field)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if not (value is None and field in optional) and not (_is_whole(value) and value >= 1):
                 raise InvalidRequest(field, f"must be a whole number of at least 1, not {value!r}")
-        if not isinstance(self.block_size, int) or not 1 <= self.block_size <= 1024:
+        if not _is_whole(self.block_size) or not 1 <= self.block_size <= 1024:
             raise InvalidRequest("block_size", f"must be a whole number from 1 to 1024, not {self.block_size!r}")
+        if self.seed is not None and not _is_whole(self.seed):
+            raise InvalidRequest("seed", f"must be a whole number or None, not {self.seed!r}")
         share = self.gpu_memory_utilization
         if not isinstance(share, int | float) or not 0.0 < share <= 1.0:
             raise InvalidRequest("gpu_memory_utilization", f"must lie above 0 and not above 1, not {share!r}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
