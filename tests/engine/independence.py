@@ -14,7 +14,7 @@ import numpy as np
 
 from pagoda import LLM, SamplingParams
 from pagoda.decoding import SamplingState
-from pagoda.engine.messages import PushBackRequest, Update
+from pagoda.engine.messages import PushBackRequest, Started, Update
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kernels.reference.philox import Stream, gumbel
 from pagoda.kernels.reference.sampling.chain import _shape, candidates
@@ -110,25 +110,28 @@ class PushesEveryRequestBack:
 
     def __init__(self, llm: LLM, seed: int) -> None:
         self._loop = llm.engine.loop
-        self._scheduler = self._loop.scheduler
         self._random = random.Random(seed)
-        self._pushed: set[str] = set()
+        self._running: set[str] = set()  # and not pushed back yet
         self._step = self._loop.step
         self._loop.step = self.step  # type: ignore[method-assign]
 
     def step(self) -> list[Update]:
-        for sequence in self._scheduler.running:
-            if sequence.request_id in self._pushed:
-                continue
-            left = sequence.submit.max_total_tokens - int(self._scheduler.rows.known[sequence.row])
-            if left <= 2 or self._random.random() < 0.15:
-                self._pushed.add(sequence.request_id)
-                self._loop.inbox.append(PushBackRequest(sequence.request_id))
-        return self._step()
+        for request_id in sorted(self._running):
+            if self._is_near_its_end(request_id) or self._random.random() < 0.15:
+                self._running.remove(request_id)
+                self._loop.inbox.append(PushBackRequest(request_id))
+        updates = self._step()
+        self._running.update(update.request_id for update in updates if isinstance(update, Started))
+        return updates
+
+    def _is_near_its_end(self, request_id: str) -> bool:
+        accepted = self._loop._answers.get(request_id)
+        assert accepted is not None, "it ended before it was pushed back"
+        return any(len(answer.token_ids) >= answer.limit - 2 for answer in accepted.answers.values())
 
     def check(self, num_requests: int) -> None:
         self._loop.step = self._step  # type: ignore[method-assign]
-        decisions = self._scheduler.log.decisions()
+        decisions = self._loop.scheduler.log.decisions()
         preempted = {entry.request_id for entry in decisions if entry.reason is Reason.PREEMPTED}
         assert len(preempted) == num_requests, "some request was never pushed back"
         waited = any(entry.reason is Reason.WAITS_FOR_PAGES for entry in decisions)
