@@ -118,7 +118,7 @@ def test_a_stop_string_ends_the_answer(tokenizer, included, text):
 
 
 def test_tokens_after_a_stop_string_are_dropped(tokenizer):
-    talk = Conversation(tokenizer, stop="plans")
+    talk = Conversation(tokenizer, stop="plans", n=2)
     assert talk.give(*ids(tokenizer, WORDS)) == StopSequence("r", 0)
     answer = talk.output.outputs[0]
     num_tokens = len(answer.token_ids)
@@ -232,3 +232,18 @@ def test_a_refusal_and_strangers(tokenizer):
     error = CapacityError("too long")
     assert talk.processor.take(Rejected("r", error)) == (talk.output, error)
     assert "r" not in talk.processor and not talk.output.finished
+
+
+def test_a_stop_string_may_be_completed_by_the_end(tokenizer):
+    """Half a character becomes U+FFFD when nothing follows it."""
+    talk = Conversation(tokenizer, stop="a\ufffd")
+    first = ids(tokenizer, "é")[0]
+    talk.give(*ids(tokenizer, "the a"), first, finish_reason="length")
+    answer = talk.output.outputs[0]
+    assert (answer.text, answer.finish_reason, answer.stop_reason) == ("the ", "stop", "a\ufffd")
+
+
+def test_without_a_tokenizer_tokens_have_no_names():
+    talk = Conversation(None, logprobs=0)
+    talk.give(5, logprobs=(TokenLogprob(5, -1.0, 1, (), ()),), finish_reason="length")
+    assert talk.output.outputs[0].logprobs[0][5].decoded_token is None
