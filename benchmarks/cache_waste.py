@@ -97,16 +97,16 @@ def measure(workload: Workload, num_pages: int, caching: bool) -> Run:
     lengths = list(workload.prompts)
     while scheduler.has_work:
         plan = scheduler.plan(0.0)
-        run.peak_running = max(run.peak_running, scheduler.rows.num_running)
+        run.peak_running = max(run.peak_running, scheduler.board.rows.num_running)
         run.num_computed += int(plan.num_tokens.sum())
         scheduler.commit(workload.outcome(plan, lengths))
         run.num_steps += 1
         if cache.pools[0].num_used:
-            rows = [sequence.row for sequence in scheduler.running]
-            run.live.append(int(scheduler.rows.settled[rows].sum()) / (cache.pools[0].num_used * PAGE_SIZE))
+            rows = [sequence.row for sequence in scheduler.board.running]
+            run.live.append(int(scheduler.board.rows.settled[rows].sum()) / (cache.pools[0].num_used * PAGE_SIZE))
     cache.check_integrity()
     assert lengths == workload.ends
-    run.num_preemptions = scheduler.num_preemptions
+    run.num_preemptions = scheduler.board.num_preemptions
     resumed = [d.values[1] for d in scheduler.log.decisions() if d.reason is Reason.RESUMED]
     run.num_recomputed = sum(resumed)
     return run

@@ -62,14 +62,14 @@ def crowded(num_rows: int, num_waiting: int, num_steps: int) -> Scheduler:
         names = (f"{index}:0".encode(), f"{index}:1".encode())
         event = Submit(request_id=f"r{index}", num_prompt_tokens=prompt, max_total_tokens=longest, page_names=names)
         scheduler.submit(event)
-    while scheduler.prefilling or scheduler.rows.num_running < num_rows:
+    while scheduler.board.prefilling or scheduler.board.rows.num_running < num_rows:
         scheduler.commit(StepOutcome(step_id=scheduler.plan(0.0).step_id))
     return scheduler
 
 
 def outcome_of(scheduler: Scheduler, plan: StepPlan) -> StepOutcome:
     """What the engine would report: one token a row, and the names of pages that filled up."""
-    settled = scheduler.rows.settled[plan.rows] + 1
+    settled = scheduler.board.rows.settled[plan.rows] + 1
     names = tuple(
         PageNames(number, (f"{number}:{tokens // PAGE_SIZE - 1}".encode(),))
         for number, tokens in zip(plan.sequences.tolist(), settled.tolist(), strict=True)
@@ -89,7 +89,7 @@ def decode_steps(scheduler: Scheduler, num_steps: int) -> list[int]:
         resumed = time.perf_counter_ns()
         scheduler.commit(outcome)
         taken.append(planned - start + time.perf_counter_ns() - resumed)
-        assert len(plan.rows) == scheduler.rows.num_running
+        assert len(plan.rows) == scheduler.board.rows.num_running
     return taken
 
 
@@ -138,7 +138,7 @@ def snapshot_cost(num_waiting: int, repeats: int) -> Timing:
     taken = []
     for _ in range(3 * repeats):
         start = time.perf_counter_ns()
-        take_state(scheduler)
+        take_state(scheduler.board)
         taken.append(time.perf_counter_ns() - start)
     return timing([taken])
 

@@ -92,7 +92,7 @@ class LLM:
     def reset_prefix_cache(self) -> None:
         scheduler = self._engine.loop.scheduler
         scheduler.cache.tree.clear()
-        scheduler.log.attach(scheduler)  # no event says what happened, so the log begins anew
+        scheduler.log.attach(scheduler.board)  # no event says what happened, so the log begins anew
 
     def preempt(self, request_id: str) -> None:
         """Push a running request back into the queue; its answer does not change."""

@@ -18,7 +18,7 @@ from pagoda.scheduler.events import Cancel, Event, PlanMade, PushBack, StepOutco
 from pagoda.scheduler.state import SchedulerState, take_state
 
 if TYPE_CHECKING:
-    from pagoda.scheduler.scheduler import Scheduler
+    from pagoda.scheduler.board import Board
 
 FORMAT = "pagoda decision log 1"
 Entry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | Decision
@@ -53,11 +53,11 @@ class DecisionLog:
     def __init__(self, segment_entries: int = 50_000) -> None:
         self._segment_entries = segment_entries
         self._segments: list[_Segment] = []
-        self._scheduler: Scheduler | None = None
+        self._board: Board | None = None
 
-    def attach(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._segments = [_Segment(take_state(scheduler))]
+    def attach(self, board: Board) -> None:
+        self._board = board
+        self._segments = [_Segment(take_state(board))]
 
     def record(self, event: Event) -> None:
         self._segments[-1].entries.append(event)
@@ -68,8 +68,8 @@ class DecisionLog:
     def make_room(self) -> None:
         """Called between events, when the state is whole."""
         newest = self._segments[-1]
-        if len(newest.entries) >= max(self._segment_entries, newest.least) and self._scheduler is not None:
-            self._segments = [newest, _Segment(take_state(self._scheduler))]
+        if len(newest.entries) >= max(self._segment_entries, newest.least) and self._board is not None:
+            self._segments = [newest, _Segment(take_state(self._board))]
 
     def __len__(self) -> int:
         return sum(len(segment.entries) for segment in self._segments)

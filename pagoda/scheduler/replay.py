@@ -32,8 +32,10 @@ def scheduler_from(log: LogFile) -> Scheduler:
     """A scheduler in the state that the log opens with."""
     try:
         check_sizes(log.state)
-        scheduler = Scheduler(log.state.config, empty_cache(log.state))
-        put_state(scheduler, log.state)
+        scheduler = Scheduler(
+            log.state.config, empty_cache(log.state), DecisionLog(segment_entries=len(log.entries) + 1)
+        )
+        put_state(scheduler.board, log.state)
         scheduler.check_integrity()
     except CONTRADICTIONS as error:
         raise PagodaError(f"the state that the log opens with contradicts itself: {error}") from None
@@ -63,8 +65,7 @@ def replayed_plans(log: LogFile, scheduler: Scheduler) -> Iterator[tuple[PlanMad
 
 def replay(log: LogFile) -> ReplayReport:
     scheduler = scheduler_from(log)
-    scheduler.log = DecisionLog(segment_entries=len(log.entries) + 1)
-    scheduler.log.attach(scheduler)
+    scheduler.log.attach(scheduler.board)  # from the state it is in now
     num_plans = 0
     try:
         for noted, plan in replayed_plans(log, scheduler):
@@ -72,7 +73,7 @@ def replay(log: LogFile) -> ReplayReport:
             if plan_digest(plan) != noted.digest:
                 return ReplayReport(num_plans, 0, f"the plan of step {noted.step_id} came out differently")
     except CONTRADICTIONS as error:
-        return ReplayReport(num_plans, 0, f"after step {scheduler.step_id} the log makes no sense: {error}")
+        return ReplayReport(num_plans, 0, f"after step {scheduler.board.step_id} the log makes no sense: {error}")
     then = [entry.decision for entry in log.entries if isinstance(entry, DecisionEntry)]
     now = scheduler.log.decisions()
     return ReplayReport(num_plans, len(now), _first_difference(then, now))

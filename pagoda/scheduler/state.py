@@ -19,7 +19,7 @@ from pagoda.scheduler.rows import RowTable
 from pagoda.scheduler.sequence import FreshState, Sequence, State
 
 if TYPE_CHECKING:
-    from pagoda.scheduler.scheduler import Scheduler
+    from pagoda.scheduler.board import Board
 
 
 class TableState(msgspec.Struct, frozen=True):
@@ -88,57 +88,57 @@ class SchedulerState(msgspec.Struct, frozen=True):
     cache: CacheState
 
 
-def take_state(scheduler: Scheduler) -> SchedulerState:
-    cache, fresh = scheduler.cache, scheduler.fresh
-    others = [sequence for number, sequence in scheduler.sequences.items() if number not in fresh]
+def take_state(board: Board) -> SchedulerState:
+    cache, fresh = board.cache, board.fresh
+    others = [sequence for number, sequence in board.sequences.items() if number not in fresh]
     submits = {sequence.request_id: sequence.submit for sequence in others}
     index = {request_id: position for position, request_id in enumerate(submits)}
     return SchedulerState(
-        config=scheduler.config,
+        config=board.config,
         groups=cache.groups,
         num_pages=tuple(pool.num_pages for pool in cache.pools),
         page_size=cache.page_size,
         enable_prefix_caching=cache.enable_prefix_caching,
         clock=cache.clock,
-        step_id=scheduler.step_id,
-        next_number=scheduler.next_number,
-        next_arrival=scheduler.next_arrival,
-        num_preemptions=scheduler.num_preemptions,
-        free_rows=tuple(scheduler.rows.free),
-        stopped_rows=tuple(scheduler.stopped_rows),
-        table_updates=tuple(scheduler.table_updates),
+        step_id=board.step_id,
+        next_number=board.next_number,
+        next_arrival=board.next_arrival,
+        num_preemptions=board.num_preemptions,
+        free_rows=tuple(board.rows.free),
+        stopped_rows=tuple(board.stopped_rows),
+        table_updates=tuple(board.table_updates),
         submits=tuple(submits.values()),
-        sequences=tuple(_sequence_state(sequence, index, scheduler.rows) for sequence in others),
+        sequences=tuple(_sequence_state(sequence, index, board.rows) for sequence in others),
         fresh=tuple(fresh.values()),
-        claims=tuple(scheduler.waits.claims()),
-        waits=tuple(scheduler.waits.waits()),
-        in_flight=tuple(_step_state(step) for step in scheduler.in_flight),
+        claims=tuple(board.waits.claims()),
+        waits=tuple(board.waits.waits()),
+        in_flight=tuple(_step_state(step) for step in board.in_flight),
         cache=cache.state(),
     )
 
 
-def put_state(scheduler: Scheduler, state: SchedulerState) -> None:
-    """Bring a new, empty scheduler into a saved state."""
-    scheduler.step_id = state.step_id
-    scheduler.next_number = state.next_number
-    scheduler.next_arrival = state.next_arrival
-    scheduler.num_preemptions = state.num_preemptions
-    scheduler.stopped_rows = list(state.stopped_rows)
-    scheduler.table_updates = list(state.table_updates)
-    scheduler.cache.clock = state.clock
+def put_state(board: Board, state: SchedulerState) -> None:
+    """Bring a new, empty board into a saved state."""
+    board.step_id = state.step_id
+    board.next_number = state.next_number
+    board.next_arrival = state.next_arrival
+    board.num_preemptions = state.num_preemptions
+    board.stopped_rows = list(state.stopped_rows)
+    board.table_updates = list(state.table_updates)
+    board.cache.clock = state.clock
     everyone: list[SequenceState | FreshState] = [*state.sequences, *state.fresh]
     for saved in sorted(everyone, key=lambda saved: saved.number):
         if isinstance(saved, FreshState):
-            scheduler.put_fresh(saved)
+            board.put_fresh(saved)
         else:
-            _put_sequence(scheduler, saved, state.submits[saved.request])
-    scheduler.rows.free = list(state.free_rows)
-    scheduler.running.sort(key=lambda sequence: sequence.rank)
-    scheduler.prefilling.sort(key=lambda sequence: sequence.rank)
-    scheduler.waits.restore(state.claims, state.waits)
-    scheduler.in_flight.extend(_put_step(step) for step in state.in_flight)
-    tables = [sequence.table for sequence in scheduler.running if sequence.table is not None]
-    scheduler.cache.restore(state.cache, tables)
+            _put_sequence(board, saved, state.submits[saved.request])
+    board.rows.free = list(state.free_rows)
+    board.running.sort(key=lambda sequence: sequence.rank)
+    board.prefilling.sort(key=lambda sequence: sequence.rank)
+    board.waits.restore(state.claims, state.waits)
+    board.in_flight.extend(_put_step(step) for step in state.in_flight)
+    tables = [sequence.table for sequence in board.running if sequence.table is not None]
+    board.cache.restore(state.cache, tables)
 
 
 def check_sizes(state: SchedulerState) -> None:
@@ -196,13 +196,13 @@ def _sequence_state(sequence: Sequence, index: dict[str, int], rows: RowTable) -
     )
 
 
-def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) -> None:
+def _put_sequence(board: Board, saved: SequenceState, submit: Submit) -> None:
     sequence = Sequence(
         number=saved.number,
         submit=submit,
         sample_index=saved.sample_index,
         arrival=saved.arrival,
-        rank=scheduler.queue.rank(saved.arrival, saved.sample_index, submit.priority),
+        rank=board.queue.rank(saved.arrival, saved.sample_index, submit.priority),
         num_known=saved.num_known,
         page_names=[*submit.page_names, *saved.generated_names],
         state=saved.state,
@@ -212,10 +212,10 @@ def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) ->
         last_reason=saved.last_reason,
         started_once=saved.started_once,
     )
-    scheduler.sequences[sequence.number] = sequence
-    scheduler.requests.setdefault(submit.request_id, []).append(sequence)
+    board.sequences[sequence.number] = sequence
+    board.requests.setdefault(submit.request_id, []).append(sequence)
     if saved.state is State.WAITING:
-        scheduler.queue.push(sequence)
+        board.queue.push(sequence)
     if saved.row is not None and saved.table is not None:
         sequence.table = PageTable(
             pages=[list(pages) for pages in saved.table.pages],
@@ -225,21 +225,21 @@ def _put_sequence(scheduler: Scheduler, saved: SequenceState, submit: Submit) ->
             reserved=list(saved.table.reserved),
             promised=list(saved.table.promised),
         )
-        _put_row(scheduler, sequence, saved.row)
+        _put_row(board, sequence, saved.row)
 
 
-def _put_row(scheduler: Scheduler, sequence: Sequence, saved: RowState) -> None:
-    rows = scheduler.rows
+def _put_row(board: Board, sequence: Sequence, saved: RowState) -> None:
+    rows = board.rows
     assert sequence.table is not None
     rows.free = [saved.row]  # so that it moves into just this row; the real list follows when all are in
     row = rows.move_in(sequence, saved.known, saved.computed)
     rows.settled[row] = saved.settled
     rows.in_flight[row] = saved.in_flight
     rows.decoding[row] = saved.decoding
-    rows.capacity[row] = len(sequence.table.pages[0]) * scheduler.cache.page_size
-    scheduler.running.append(sequence)
+    rows.capacity[row] = len(sequence.table.pages[0]) * board.cache.page_size
+    board.running.append(sequence)
     if not saved.decoding:
-        scheduler.prefilling.append(sequence)
+        board.prefilling.append(sequence)
 
 
 def _step_state(step: StepInFlight) -> StepState:

@@ -104,12 +104,12 @@ class FakeEngine:
     def check_clean(self) -> None:
         """Nothing of any request is left behind."""
         assert not self.scheduler.has_work
-        assert not self.scheduler.in_flight
+        assert not self.scheduler.board.in_flight
         assert not self.executor.num_in_flight
         assert len(self.loop._answers) == 0 and not self.loop._answers._answers
         assert all(pool.num_used == 0 and pool.num_reserved == 0 for pool in self.scheduler.cache.pools)
-        assert len(self.scheduler.rows.free) == self.shape.max_num_seqs
-        assert not len(self.scheduler.waits) and not len(self.scheduler.queue)
+        assert len(self.scheduler.board.rows.free) == self.shape.max_num_seqs
+        assert not len(self.scheduler.board.waits) and not len(self.scheduler.board.queue)
 
     def check_replay(self) -> None:
         report = replay(self.scheduler.log.as_file())

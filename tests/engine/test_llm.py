@@ -33,7 +33,7 @@ def check_clean(llm: LLM) -> None:
     loop = llm.engine.loop
     assert not loop.has_work and len(loop._answers) == 0 and len(llm._outputs) == 0
     assert all(pool.num_used == 0 for pool in loop.scheduler.cache.pools)
-    assert len(loop.scheduler.rows.free) == loop.scheduler.config.max_num_seqs
+    assert len(loop.scheduler.board.rows.free) == loop.scheduler.config.max_num_seqs
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -306,7 +306,7 @@ def test_preempt_changes_no_answer(llm: LLM):
     for output in llm.stream("the engine", GREEDY):
         llm.preempt(output.request_id)
     assert output.outputs[0].token_ids == plain.outputs[0].token_ids
-    assert llm.engine.loop.scheduler.num_preemptions > 3
+    assert llm.engine.loop.scheduler.board.num_preemptions > 3
 
 
 def test_it_is_a_context_manager(tiny_folder: Path):

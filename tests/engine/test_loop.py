@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_model_alone(lateness, num_drafts, groups, cach
     engine.check_answers()
     engine.check_clean()
     engine.check_replay()
-    assert engine.scheduler.num_preemptions > 0, "a pool this small must have pushed somebody back"
+    assert engine.scheduler.board.num_preemptions > 0, "a pool this small must have pushed somebody back"
     if num_drafts:
         assert engine.executor.num_drafts_accepted > 20
         assert engine.executor.num_drafts_refused > 20
@@ -285,7 +285,7 @@ def test_being_pushed_back_again_and_again_changes_nothing(lateness, num_drafts)
     engine.check_answers()
     engine.check_clean()
     engine.check_replay()
-    assert engine.scheduler.num_preemptions > 10
+    assert engine.scheduler.board.num_preemptions > 10
 
 
 def test_a_saved_log_reproduces_every_plan(tmp_path: Path):

@@ -39,7 +39,21 @@ def test_one_or_many(reader):
 
 @pytest.mark.parametrize(
     "bad",
-    [None, 5, 1.5, b"text", {1, 2}, object(), [1, "a"], [1.0], [True], {}, {"text": "a"}, {1: 2}, {"prompt": 5}]
+    [
+        None,
+        5,
+        1.5,
+        b"text",
+        {1, 2},
+        pytest.param(object(), id="object"),
+        [1, "a"],
+        [1.0],
+        [True],
+        {},
+        {"text": "a"},
+        {1: 2},
+        {"prompt": 5},
+    ]
     + [{"prompt": [5]}, {"prompt_token_ids": 5}, {"prompt_token_ids": "abc"}, {"prompt_token_ids": None}, [[["a"]]]],
     ids=repr,
 )

@@ -64,7 +64,7 @@ class Desk:
         return plan
 
     def sample(self, request_id: str, index: int = 0) -> Sample:
-        return next(s for s in self.scheduler.requests[request_id] if s.sample_index == index)
+        return next(s for s in self.scheduler.board.requests[request_id] if s.sample_index == index)
 
     def tokens(self, plan: StepPlan) -> dict[str, int]:
         """What the plan gives to each request, over all its samples."""

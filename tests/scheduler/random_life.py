@@ -165,7 +165,7 @@ class RandomLife:
             answer = self.answers.get(start.sequence)
             if answer is None:
                 prompt = self.prompts[start.request_id]
-                goal = self.scheduler.sequences[start.sequence].submit.max_total_tokens
+                goal = self.scheduler.board.sequences[start.sequence].submit.max_total_tokens
                 named = len(prompt) // self.page_size
                 answer = Answer(start.request_id, start.sample_index, list(prompt), len(prompt), goal, named)
                 self.answers[start.sequence] = answer
@@ -245,6 +245,6 @@ class RandomLife:
             self.give(self.pending.popleft())
         assert not self.scheduler.has_work
         assert all(pool.num_used == 0 for pool in self.cache.pools), "pages leaked"
-        assert len(self.scheduler.rows.free) == self.max_num_seqs, "rows leaked"
+        assert len(self.scheduler.board.rows.free) == self.max_num_seqs, "rows leaked"
         pushed = self.log.pushed_by_scheduler.values()
         assert max(pushed, default=0) <= self.scheduler.config.max_preemptions, "pushed back more often than allowed"

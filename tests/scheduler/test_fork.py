@@ -80,7 +80,7 @@ def test_samples_without_a_page_queue() -> None:
 def test_the_samples_of_one_request_rank_by_their_number() -> None:
     desk = Desk(num_pages=9, caching=False)
     desk.submit("a", text(0, 6), max_new=20, num_samples=3)
-    while not desk.scheduler.num_preemptions:
+    while not desk.scheduler.board.num_preemptions:
         desk.step()
     assert desk.sample("a", 2).state is State.WAITING
     assert desk.sample("a", 1).state is State.RUNNING
@@ -93,7 +93,7 @@ def test_a_trunk_that_is_pushed_back_forks_when_it_is_back() -> None:
     desk.scheduler.push_back(PushBack(desk.sample("a").number))
     plans = [desk.step() for _ in range(4)]
     assert sum(len(plan.started) for plan in plans) == 2
-    assert [sample.is_trunk for sample in desk.scheduler.requests["a"]] == [False, False]
+    assert [sample.is_trunk for sample in desk.scheduler.board.requests["a"]] == [False, False]
 
 
 def test_one_sample_may_end_before_the_others() -> None:

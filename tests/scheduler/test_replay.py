@@ -43,11 +43,11 @@ def test_a_log_that_lost_its_beginning_replays_from_its_snapshot() -> None:
 
 def test_a_state_put_and_taken_again_is_the_same() -> None:
     life = lived()
-    state = take_state(life.scheduler)
+    state = take_state(life.scheduler.board)
     log = LogFile("", state, ())
     copy = scheduler_from(log)
     copy.check_integrity()
-    assert take_state(copy) == state
+    assert take_state(copy.board) == state
 
 
 def tampered(log: LogFile, index: int, entry: FileEntry | None) -> LogFile:

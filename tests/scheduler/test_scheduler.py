@@ -129,8 +129,8 @@ def test_the_youngest_is_pushed_back_when_pages_run_out_and_computes_its_tokens_
     known = desk.sample("young").num_known
     assert desk.last("young", Reason.PREEMPTED).values == (3, 1)
     assert desk.last("young", Reason.PREEMPTED).other == "old"
-    while "old" in desk.scheduler.requests:
-        desk.step(*(["old"] if desk.scheduler.rows.known[desk.sample("old").row] == 20 else []))
+    while "old" in desk.scheduler.board.requests:
+        desk.step(*(["old"] if desk.scheduler.board.rows.known[desk.sample("old").row] == 20 else []))
     assert desk.tokens(desk.step()) == {"young": known}
     assert desk.last("young", Reason.RESUMED).values == (0, known)
 
@@ -151,8 +151,8 @@ def test_after_too_many_times_it_starts_with_a_promise_and_stays() -> None:
     desk.step()
     assert young.table is not None and young.table.promised == [5]
     desk.submit("third", text(200, 3), max_new=2)
-    while young.number in desk.scheduler.sequences:
-        desk.step(*(["young"] if desk.scheduler.rows.known[young.row] == 20 else []))
+    while young.number in desk.scheduler.board.sequences:
+        desk.step(*(["young"] if desk.scheduler.board.rows.known[young.row] == 20 else []))
     assert desk.reasons("young").count(Reason.PREEMPTED) == 2
     assert Reason.PAUSED not in desk.reasons("young")
 
@@ -181,7 +181,7 @@ def test_a_request_that_can_never_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(CapacityError, match="10 prompt tokens growing to 17 need 5 pages of 4 tokens, and there are 4"):
         desk.submit("huge", text(0, 10), max_new=7)
     assert desk.last("huge", Reason.REFUSED).values == (5, 4, 0)
-    assert "huge" not in desk.scheduler.requests
+    assert "huge" not in desk.scheduler.board.requests
     desk.submit("huge", text(0, 3))  # the name is not taken
 
 
@@ -242,7 +242,7 @@ def test_cancelled_with_steps_on_the_device() -> None:
     assert plan.rows.tolist() == [0]
     for _ in range(3):
         desk.commit()
-    assert desk.scheduler.rows.settled[0] == 9
+    assert desk.scheduler.board.rows.settled[0] == 9
 
 
 def test_cancelled_while_draining() -> None:
@@ -303,8 +303,8 @@ def test_results_three_steps_late_change_no_token_count() -> None:
         if step >= 3:
             prompt_late.commit()
     assert late == now
-    assert prompt_late.scheduler.rows.settled[0] == 9 + 4
-    assert prompt_late.scheduler.rows.computed[0] == 9 + 7
+    assert prompt_late.scheduler.board.rows.settled[0] == 9 + 4
+    assert prompt_late.scheduler.board.rows.computed[0] == 9 + 7
 
 
 def test_nothing_is_planned_beyond_the_limit_while_results_are_out() -> None:
@@ -338,7 +338,7 @@ def test_refused_drafts_roll_back() -> None:
     plan = desk.plan()
     assert (plan.num_tokens.tolist(), plan.num_drafts.tolist()) == ([4], [3])
     desk.commit(num_new=(2,))  # one of three was right
-    rows = desk.scheduler.rows
+    rows = desk.scheduler.board.rows
     assert (rows.known[0], rows.computed[0], rows.settled[0]) == (8, 7, 7)
 
 

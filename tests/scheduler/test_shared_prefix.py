@@ -77,7 +77,7 @@ def test_a_cancelled_waiter_is_forgotten() -> None:
     two(desk)
     desk.plan()
     desk.scheduler.cancel(Cancel("waiter"))
-    assert len(desk.scheduler.waits) == 1
+    assert len(desk.scheduler.board.waits) == 1
     desk.commit()
     assert desk.tokens(desk.plan()) == {"owner": 1, "third": 2}
 
@@ -104,7 +104,7 @@ def test_no_more_are_set_aside_than_could_ever_run() -> None:
     for index in range(50):
         desk.submit(f"r{index}", text(0, 17))
     desk.plan()
-    assert len(desk.scheduler.waits) == 3
+    assert len(desk.scheduler.board.waits) == 3
 
 
 def test_a_prompt_that_is_cached_to_its_last_token_computes_just_that() -> None:

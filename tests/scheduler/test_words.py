@@ -90,10 +90,10 @@ def test_a_story_names_step_and_time_and_follows_the_order_of_events() -> None:
     desk = Desk(num_pages=6, caching=False)
     for request_id, start in (("old", 0), ("young", 100)):
         desk.submit(request_id, text(start, 5), max_new=15)
-    while not desk.scheduler.num_preemptions:
+    while not desk.scheduler.board.num_preemptions:
         desk.step()
-    while "old" in desk.scheduler.requests:
-        desk.step(*(["old"] if desk.scheduler.rows.known[desk.sample("old").row] == 20 else []))
+    while "old" in desk.scheduler.board.requests:
+        desk.step(*(["old"] if desk.scheduler.board.rows.known[desk.sample("old").row] == 20 else []))
     desk.step("young")
     lines = explain(desk.scheduler.log.as_file(), "young")
     story = ["queued", "started:", "pushed back (time 1 for it)", "next in the queue", "started again", "finished"]
