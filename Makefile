@@ -11,10 +11,10 @@ PYTEST := $(TEST_ENV) $(PYTHON) -m pytest
 INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-fast test-slow soak lint format coverage bench-host bench-cpu clean
+.PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host bench-cpu clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed-base ## Make .venv and install pagoda, without torch
 setup-dev: .venv/.installed-dev ## The same with the development tools and the test oracles
@@ -37,6 +37,10 @@ test-fast: setup-dev
 
 test-slow: setup-dev ## The slow tests: real models, vocabularies, long properties
 	$(PYTEST) -m "slow and not soak and not gpu"
+
+test-sanitized: setup-dev ## The native kernels under the address, undefined-behaviour and thread sanitizers
+	native/sanitize address
+	native/sanitize thread
 
 soak: setup-dev ## The tests that run for many minutes
 	$(PYTEST) -m "soak and not gpu"

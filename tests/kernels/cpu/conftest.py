@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pagoda.kernels.cpu import CpuKernels, library
+from pagoda.kernels.cpu import CpuKernels, library, memory, weights
 
 TEAMS = (1, 2, 3)
 
@@ -39,6 +40,17 @@ def team_id(choice: tuple[str, int]) -> str:
 def kernels(request: pytest.FixtureRequest) -> CpuKernels:
     instruction_set, num_threads = request.param
     return CpuKernels(num_threads, instruction_set)
+
+
+def exact_bytes(num_bytes: int) -> np.ndarray:
+    """Not a byte more than was asked for, so that a sanitizer sees the first beyond; NaN until something is written."""
+    return np.full(num_bytes, 0xFF, np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "aligned_bytes", exact_bytes)
+    monkeypatch.setattr(weights, "aligned_bytes", exact_bytes)
 
 
 @pytest.fixture(autouse=True)
