@@ -54,6 +54,7 @@ inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
 }
 
 constexpr int TOKEN_TILE = 6;
+constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
 
 }  // namespace

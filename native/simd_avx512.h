@@ -40,6 +40,7 @@ inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
 }
 
 constexpr int TOKEN_TILE = 12;
+constexpr int TURNS = 4;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 2;
 
 }  // namespace
