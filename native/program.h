@@ -89,6 +89,13 @@ struct Step {
     int64_t *nanoseconds;  // by operation, the first thread's; one more for its waiting. Null: nobody wants to know
 };
 
+// How much memory stands behind a program.
+struct Limits {
+    int64_t max_tokens;
+    int64_t num_groups;        // page tables of the step
+    const int64_t *num_pages;  // by layer
+};
+
 struct Worker {
     int thread;
     int num_threads;

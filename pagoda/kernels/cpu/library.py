@@ -98,18 +98,27 @@ class Step(Structure):
     ]
 
 
+class Limits(Structure):
+    _fields_ = [("max_tokens", c_int64), ("num_groups", c_int64), ("num_pages", POINTER(c_int64))]
+
+
 @cache
 def load_library() -> Any:
     """The library, or None where it was not built."""
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+        return _declare(ctypes.CDLL(str(LIBRARY)))
+    except (OSError, AttributeError):  # not there, damaged, or of another version
         return None
+
+
+def _declare(library: Any) -> Any:
     library.pagoda_supports.argtypes = [c_char_p]
     library.pagoda_supports.restype = c_int32
     library.pagoda_describe_weight.argtypes = [c_char_p, c_int64, c_int64, POINTER(PackedWeight)]
     library.pagoda_describe_weight.restype = c_int64
     library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
+    library.pagoda_check_step.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits)]
+    library.pagoda_check_step.restype = c_int32
     library.pagoda_run.argtypes = [POINTER(Program), POINTER(Step), c_char_p, c_int32]
     return library
 

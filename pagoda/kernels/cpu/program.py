@@ -17,6 +17,15 @@ from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Sy
 SLOTS = 16
 SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
+# What `pagoda_check_step` finds, by number.
+PROBLEMS = (
+    "",
+    "the step has more tokens than the program was made for",
+    "row_starts and context_lens do not fit the tokens of the step",
+    "a token id is outside the vocabulary",
+    "page table: a page that the step needs is not held",
+    "a row of logits is asked for that the step does not have",
+)
 
 
 def round_up(count: int, unit: int = LANES) -> int:
@@ -42,6 +51,8 @@ class Program:
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
+        num_pages = [len(pages.keys) for pages in recorder.layers]
+        self._limits = native.Limits(max_tokens, 0, (ctypes.c_int64 * len(num_pages))(*num_pages))
         self.nanoseconds: npt.NDArray[np.int64] | None = None
 
     def measure(self) -> npt.NDArray[np.int64]:
@@ -75,6 +86,10 @@ class Program:
             stride,
             None if self.nanoseconds is None else address(self.nanoseconds),
         )
+        self._limits.num_groups = len(tables)
+        problem = self._library.pagoda_check_step(self._program, step, self._limits)
+        if problem:
+            raise IndexError(PROBLEMS[problem])
         self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
         return logits[:, : self._num_logits]
 

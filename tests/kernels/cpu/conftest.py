@@ -22,6 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if path is not None:
         library.LIBRARY = path.resolve(strict=True)
         library.load_library.cache_clear()
+        if not library.available_instruction_sets():
+            raise pytest.UsageError(f"--native-library: {path} cannot be loaded")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 HEADER = (ROOT / "native" / "program.h").read_text(encoding="utf-8")
 RECORDS = [
     *(library.PackedWeight, library.Instruction, library.Buffer, library.Vector, library.Rope),
-    *(library.LayerPages, library.PageTables, library.Program, library.Step),
+    *(library.LayerPages, library.PageTables, library.Program, library.Step, library.Limits),
 ]
 
 
