@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -172,6 +173,22 @@ def test_random_lives_of_random_rows(family, instruction_set, num_threads, data)
         for row, logits in runner.step(step).items():
             assert_same_bits(logits, expected[row][done[row] : done[row] + len(logits)])
             done[row] += len(logits)
+
+
+def test_models_in_one_process_do_not_disturb_each_other():
+    """One Python thread a family, each with a team size of its own, all at once."""
+    prompt = PROMPTS["c"]
+
+    def answer(family: str, num_threads: int) -> np.ndarray:
+        runner = NativeRunner(family_model(family), CpuKernels(num_threads))
+        return np.concatenate([runner.step({"c": [token]})["c"] for token in prompt])
+
+    expected = [answer(family, 1) for family in FAMILIES]
+    with ThreadPoolExecutor(len(FAMILIES)) as callers:
+        for _ in range(3):
+            answers = callers.map(answer, FAMILIES, [1, 2, 3, 2, 3])
+            for actual, alone_before in zip(answers, expected, strict=True):
+                assert_same_bits(actual, alone_before)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
