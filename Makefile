@@ -36,7 +36,7 @@ test-fast: setup-dev
 	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not soak and not gpu"
 
 test-slow: setup-dev ## The slow tests: real models, vocabularies, long properties
-	$(PYTEST) -m "slow and not soak and not gpu"
+	$(PYTEST) -rP -m "slow and not soak and not gpu"
 
 test-sanitized: setup-dev ## The native kernels under the address, undefined-behaviour and thread sanitizers
 	native/sanitize address

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-
-import numpy as np
+from types import MappingProxyType
+from typing import Self
 
 from pagoda.core.errors import ModelFileError
 from pagoda.weights.gguf_metadata import MAX_KEY_BYTES, HeaderCursor, Metadata, StoredValue
 from pagoda.weights.mapped_file import MappedFile
 from pagoda.weights.quantization import GGUF_FORMATS
 from pagoda.weights.tensor import TensorInfo
+from pagoda.weights.tensor_file import MappedTensors
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -43,39 +43,13 @@ UNSUPPORTED_FORMATS = {
 }
 
 
-class GGUFFile:
-    """An open file: `metadata` by key, `tensors` by name, and the bytes of each tensor as views of the map."""
-
-    def __init__(self, mapped: MappedFile, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> None:
-        self.metadata = metadata
-        self.tensors = tensors
-        self._mapped = mapped
+class GGUFFile(MappedTensors[Metadata]):
+    """A GGUF file; `metadata` is read key by key, when it is asked for."""
 
     @classmethod
-    def open(cls, path: str | Path) -> GGUFFile:
+    def open(cls, path: str | Path) -> Self:
         """Map the file and check its header; the tensors' bytes are not read."""
-        mapped = MappedFile.open(Path(path))
-        try:
-            return cls(mapped, *_read_header(mapped))
-        except BaseException:
-            mapped.close()
-            raise
-
-    def raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes: one-dimensional, uint8, read-only, in the file."""
-        info = self.tensors[name]
-        return self._mapped.view(info.offset, info.num_bytes)
-
-    def close(self) -> None:
-        self._mapped.close()
-
-    def __enter__(self) -> GGUFFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return cls._open(path, _read_header)
 
 
 def _read_header(mapped: MappedFile) -> tuple[Metadata, Mapping[str, TensorInfo]]:

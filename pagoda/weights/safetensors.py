@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from pagoda.weights.json_file import parse_json_object, read_json_object
 from pagoda.weights.mapped_file import MappedFile
 from pagoda.weights.quantization import SAFETENSORS_FORMATS
 from pagoda.weights.tensor import TensorInfo
+from pagoda.weights.tensor_file import MappedTensors
 
 INDEX_NAME = "model.safetensors.index.json"
 LENGTH_BYTES = 8
@@ -26,39 +27,13 @@ MAX_AXES = 8
 MAX_ELEMENTS = 1 << 48
 
 
-class SafetensorsFile:
-    """One open file: `tensors` by name, `metadata` as written, and the bytes of each tensor as views of the map."""
-
-    def __init__(self, mapped: MappedFile, metadata: Mapping[str, str], tensors: Mapping[str, TensorInfo]) -> None:
-        self.metadata = metadata
-        self.tensors = tensors
-        self._mapped = mapped
+class SafetensorsFile(MappedTensors[Mapping[str, str]]):
+    """One safetensors file; `metadata` is what its writer put there."""
 
     @classmethod
-    def open(cls, path: str | Path) -> SafetensorsFile:
+    def open(cls, path: str | Path) -> Self:
         """Map the file and check its header; the tensors' bytes are not read."""
-        mapped = MappedFile.open(Path(path))
-        try:
-            return cls(mapped, *_read_header(mapped))
-        except BaseException:
-            mapped.close()
-            raise
-
-    def raw(self, name: str) -> np.ndarray:
-        """The tensor's bytes: one-dimensional, uint8, read-only, in the file."""
-        info = self.tensors[name]
-        return self._mapped.view(info.offset, info.num_bytes)
-
-    def close(self) -> None:
-        self._mapped.close()
-
-    def __enter__(self) -> SafetensorsFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return cls._open(path, _read_header)
 
 
 class ShardedSafetensors:
