@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from weakref import WeakSet
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell that starts us in the background has us ignore Ctrl-C, and every process we start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: two shared cores make the time of one example a matter of luck. In CI the examples are always the same.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
