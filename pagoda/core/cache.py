@@ -21,3 +21,15 @@ class CacheGroup(msgspec.Struct, frozen=True):
 
     def bytes_per_token(self, bytes_per_value: int) -> int:
         return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * bytes_per_value
+
+    def first_seen(self, num_tokens: int) -> int:
+        """The first position that the token after `num_tokens` others still looks at."""
+        return max(0, num_tokens - self.window + 1) if self.window else 0
+
+    def most_pages(self, num_tokens: int, num_step_tokens: int, page_size: int) -> int:
+        """The most pages that a sequence of `num_tokens` holds at once, computed in steps of at most so many tokens."""
+        most = -(-num_tokens // page_size)
+        if not self.window:
+            return most
+        # A window may begin and end inside a page.
+        return min(most, -(-(self.window + num_step_tokens) // page_size) + 1)

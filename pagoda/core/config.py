@@ -98,18 +98,3 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.max_num_batched_tokens} is less than one step of {self.max_num_seqs} rows needs; "
                 f"give at least {least} or lower max_num_seqs",
             )
-
-
-class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
-    block_size: int = 16
-    """Tokens in a page."""
-    num_pages: tuple[int, ...]
-    """Pages of each cache group."""
-    enable_prefix_caching: bool = True
-    """Keep computed pages for later requests that begin with the same tokens."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.block_size <= 1024:
-            raise InvalidRequest("block_size", f"must lie between 1 and 1024, not {self.block_size}")
-        if not self.num_pages or min(self.num_pages) < 1:
-            raise InvalidRequest("num_pages", f"every cache group needs at least one page, not {self.num_pages}")

@@ -97,7 +97,6 @@ class EngineLoop:
         self.counters.num_steps += 1
         self.counters.num_computed_tokens += int(plan.num_tokens.sum())
         self.counters.num_drawn_tokens += len(result.token_ids)
-        self.counters.num_finished += len(outcome.finished)
 
     def _payloads(self, plan: StepPlan) -> list[RowPayload]:
         payloads = []

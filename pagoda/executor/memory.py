@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -48,18 +47,12 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     def pages_for_one(self, num_tokens: int) -> tuple[int, ...]:
         """By group: the most pages that one sequence of this length holds at once."""
-        return tuple(self._pages(group, num_tokens) for group in self.groups)
+        step = self.max_num_batched_tokens
+        return tuple(group.most_pages(num_tokens, step, self.page_size) for group in self.groups)
 
     def pages_for_all(self, num_tokens: int) -> tuple[int, ...]:
         """By group: enough for every row to have a sequence of this length."""
         return tuple(self.max_num_seqs * count for count in self.pages_for_one(num_tokens))
-
-    def _pages(self, group: CacheGroup, num_tokens: int) -> int:
-        most = math.ceil(num_tokens / self.page_size)
-        if not group.window:
-            return most
-        # A window may begin and end inside a page.
-        return min(most, math.ceil((group.window + self.max_num_batched_tokens) / self.page_size) + 1)
 
 
 def available_bytes() -> int:

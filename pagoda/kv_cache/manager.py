@@ -87,10 +87,7 @@ class KVCacheManager:
         return -(-num_tokens // self.page_size)
 
     def most_pages(self, group: int, num_tokens: int, num_step_tokens: int) -> int:
-        """The most pages of a group that a sequence of `num_tokens` holds at once, run in steps of that many tokens."""
-        window = self.groups[group].window
-        most = self.num_pages_for(num_tokens)
-        return min(most, self.num_pages_for(window + num_step_tokens) + 1) if window else most
+        return self.groups[group].most_pages(num_tokens, num_step_tokens, self.page_size)
 
     def room(self, table: PageTable) -> int:
         """How many more tokens the table could take with the pages that are available to it."""
@@ -191,7 +188,7 @@ class KVCacheManager:
         for group, spec in enumerate(self.groups):
             if not spec.window:
                 continue
-            keep_from = max(0, num_tokens - spec.window + 1) // self.page_size
+            keep_from = spec.first_seen(num_tokens) // self.page_size
             for index in range(table.first_held[group], min(keep_from, len(table.pages[group]))):
                 self._release(group, table.pages[group][index])
                 table.pages[group][index] = NO_PAGE
@@ -247,14 +244,12 @@ class KVCacheManager:
 
     def _needed(self, path: Sequence[Node | None], group: int) -> Sequence[Node | None]:
         """The nodes of a matched path whose pages a group still looks at."""
-        window = self.groups[group].window
-        if not window:
-            return path
-        first = max(0, len(path) * self.page_size - window + 1) // self.page_size
-        return path[first:]
+        return path[self.groups[group].first_seen(len(path) * self.page_size) // self.page_size :]
 
     def _usable_length(self, path: Sequence[Node | None]) -> int:
         """The longest prefix of the path for which every group has the pages it needs; one pass from the left."""
+        if not self.has_windows:
+            return len(path)  # a full group gives up a page only together with its node
         usable = 0
         unbroken = [0] * len(self.groups)  # by group: pages present in a row, up to the one looked at
         for length, node in enumerate(path, start=1):
@@ -262,7 +257,7 @@ class KVCacheManager:
             for group, spec in enumerate(self.groups):
                 present = node is not None and node.pages[group] != NO_PAGE
                 unbroken[group] = unbroken[group] + 1 if present else 0
-                first = max(0, length * self.page_size - spec.window + 1) // self.page_size if spec.window else 0
+                first = spec.first_seen(length * self.page_size) // self.page_size
                 fits = fits and unbroken[group] >= length - first
             if fits:
                 usable = length

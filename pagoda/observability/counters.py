@@ -10,7 +10,6 @@ class EngineCounters:
     """Since the engine started."""
 
     num_requests: int = 0
-    num_finished: int = 0
     num_steps: int = 0
     num_computed_tokens: int = 0
     """Tokens that went through the model, prompts and drawn ones alike."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pagoda.scheduler.board import Board
 
 FORMAT = "pagoda decision log 1"
-Entry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | Decision
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, tag="decision"):
