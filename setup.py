@@ -15,7 +15,10 @@ COMMON = ["-std=c++17", "-O3", "-ffp-contract=off", "-g0", "-fPIC", "-pthread", 
 # Each file is compiled for one instruction set; which of them runs is decided on the machine, at run time.
 INSTRUCTION_SETS = {
     "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],
-    "kernels_avx512.cpp": ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"],
+    "kernels_avx512.cpp": [
+        *("-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"),
+        "-mavx512vnni",
+    ],
 }
 
 

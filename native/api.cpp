@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "integer.h"
 #include "pool.h"
 #include "program.h"
 
@@ -20,7 +21,8 @@ RunInstruction kernels_for(const char *name) {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vnni");
     if (!std::strcmp(name, "avx2") && avx2) return avx2_kernels();
     if (!std::strcmp(name, "avx512") && avx2 && avx512) return avx512_kernels();
 #endif
@@ -41,7 +43,9 @@ int64_t now() {
 
 void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
     const Run &run = *static_cast<Run *>(context);
-    const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride};
+    const bool is_alone = run.step->num_tokens == 1 && run.step->num_logit_rows <= 1;
+    const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride, is_alone};
+    const int32_t meets = is_alone ? 2 : 1;
     int64_t *times = thread == 0 ? run.step->nanoseconds : nullptr;
     int64_t last = times ? now() : 0;
     auto book = [&](int32_t item) {
@@ -52,7 +56,7 @@ void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
     };
     for (int64_t i = 0; i < run.program->num_instructions; i++) {
         const Instruction &instruction = run.program->instructions[i];
-        if (instruction.needs_barrier) barrier.wait();
+        if (instruction.barriers & meets) barrier.wait();
         book(NUM_OPERATIONS);
         run.kernels(*run.program, *run.step, instruction, worker);
         book(instruction.operation);
@@ -86,3 +90,6 @@ extern "C" void pagoda_pack(const char *format, const uint8_t *raw, PackedWeight
     Pack job{format, raw, weight};
     run_together(num_threads, pack, &job);
 }
+
+// What a row of so many inputs takes once it is rounded to bytes.
+extern "C" int64_t pagoda_integer_row_bytes(int64_t num_columns) { return integer_row_bytes(num_columns); }

@@ -19,12 +19,14 @@ enum Operation : int32_t {
     OP_ATTENTION = 10,  // queries, out, layer, group, heads, window; factor 0 is the scale
     OP_TAKE_ROWS = 11,  // x, out
     OP_SOFT_CAP = 12,   // x, out; factor 0
-    NUM_OPERATIONS = 13,
+    OP_QUANTIZE = 13,   // x, out: a row of bytes and what belongs to it
+    OP_LINEAR_INTEGER = 14,  // quantized x, weight, out, bias (-1: none)
+    NUM_OPERATIONS = 15,
 };
 
 struct Instruction {
     int32_t operation;
-    int32_t needs_barrier;  // what came before must be done by all threads
+    int32_t barriers;  // what came before must be done by all threads: 1 in a step of many tokens, 2 in one of a single token
     int64_t arguments[6];
     double factors[2];
 };
@@ -34,6 +36,7 @@ struct Buffer {
     int64_t width;
     int64_t stride;   // width rounded up to whole lanes; what lies between holds zeros or nothing of use
     int64_t is_rows;  // 0: a row for each token of the step, 1: a row for each row of logits
+    int64_t own_stride;  // not 0: with a single token every thread makes this for itself, so many floats apart
 };
 
 struct Vector {
@@ -48,6 +51,7 @@ struct Rope {
     int64_t interleaved;
     float *cos;  // [tokens][num_pairs], made by OP_ROPE_TABLE
     float *sin;
+    int64_t own_stride;  // as for buffers
 };
 
 // Keys stand as [page][head][element][slot], values as [page][head][slot][element].
@@ -100,6 +104,7 @@ struct Worker {
     int thread;
     int num_threads;
     float *scratch;
+    bool is_alone;  // the step has a single token: small things are done by every thread, which takes less than a meeting
 };
 
 typedef void (*RunInstruction)(const Program &, const Step &, const Instruction &, const Worker &);

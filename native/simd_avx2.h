@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace {
 
@@ -41,20 +42,104 @@ inline __m256 bfloat8(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 inline Lanes from_bfloat(const uint16_t *p) { return {bfloat8(p), bfloat8(p + 8)}; }
-inline Lanes from_int8(const int8_t *p) {
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+inline __m256 int8_part(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
-inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
-    const __m256i mask = _mm256_set1_epi32(15);
-    __m256i first = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    __m256i second = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)));
-    low = {_mm256_cvtepi32_ps(_mm256_and_si256(first, mask)), _mm256_cvtepi32_ps(_mm256_and_si256(second, mask))};
-    high = {_mm256_cvtepi32_ps(_mm256_srli_epi32(first, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(second, 4))};
+inline Lanes from_int8(const int8_t *p) { return {int8_part(p), int8_part(p + 8)}; }
+inline __m256i words(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+// Over all lanes; the sum of whole numbers, so that their order does not show.
+inline float highest(Lanes x) {
+    const __m256 eight = _mm256_max_ps(x.a, x.b);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
+inline float whole_sum(Lanes x) {
+    const __m256 eight = _mm256_add_ps(x.a, x.b);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+inline __m256 magnitude(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+inline Lanes magnitude(Lanes x) { return {magnitude(x.a), magnitude(x.b)}; }
+// 1 where x > y, else 0, lane by lane from the lowest bit on.
+inline uint32_t where_greater(Lanes x, Lanes y) {
+    const int a = _mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ));
+    const int b = _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ));
+    return (uint32_t)(a | b << 8);
+}
+inline Lanes zero_where_greater(Lanes values, Lanes x, Lanes y) {
+    return {_mm256_andnot_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), values.a),
+            _mm256_andnot_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ), values.b)};
+}
+// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
+inline void store_int8(int8_t *p, Lanes x) {
+    const __m256i narrow = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    const __m256i ordered = _mm256_permute4x64_epi64(narrow, 0xd8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+    _mm_storeu_si128((__m128i *)p, bytes);
+}
+
+// Products of small whole numbers: the lanes that one register of sums holds.
+typedef __m256 Part;
+typedef __m256i Bytes;
+constexpr int NUM_PARTS = 2;
+constexpr int SIGNED_OFFSET = 0;
+
+inline Part zero_part() { return _mm256_setzero_ps(); }
+inline Part part_set1(float x) { return _mm256_set1_ps(x); }
+inline Part fma(Part x, Part y, Part z) { return _mm256_fmadd_ps(x, y, z); }
+inline Part mul(Part x, Part y) { return _mm256_mul_ps(x, y); }
+inline Part sub(Part x, Part y) { return _mm256_sub_ps(x, y); }
+inline void store(float *p, Part x) { _mm256_storeu_ps(p, x); }
+inline Part part_half(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+inline Part part_int8(const int8_t *p) { return int8_part(p); }
+inline Bytes load_bytes(const uint8_t *p) { return words(p); }
+inline Bytes bits_and(Bytes a, int byte) { return _mm256_and_si256(a, _mm256_set1_epi8((char)byte)); }
+inline Bytes bits_or(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
+// Bits that come over from the neighbouring byte must be masked away after.
+inline Bytes shift_left(Bytes a, int count) { return _mm256_slli_epi16(a, count); }
+inline Bytes shift_right(Bytes a, int count) { return _mm256_srli_epi16(a, count); }
+inline Bytes look_up(Bytes nibbles, const int8_t *table) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), nibbles);
+}
+
+// Column `i` of a unit, its bytes signed.
+inline Part column(Bytes half, int i) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(half, 24 - 8 * i), 24));
+}
+inline Lanes column(const Bytes (&unit)[NUM_PARTS], int i) { return {column(unit[0], i), column(unit[1], i)}; }
+
+// Adds four products a lane and unit. The sums of pairs have 16 bits: LIMIT units fit them before they must be widened.
+template <bool SIGNED, int LIMIT>
+struct Dot {
+    struct Quants {
+        __m256i size, sign;  // the sizes are unsigned; signs go to the other factor
+    };
+    __m256i narrow = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
+
+    static inline Quants prepare(Bytes a) {
+        if constexpr (SIGNED) return {_mm256_abs_epi8(a), a};
+        return {a, a};
+    }
+    inline void add(int unit, Quants quants, const int8_t *x) {
+        int32_t four;
+        std::memcpy(&four, x, 4);
+        __m256i factor = _mm256_set1_epi32(four);
+        if constexpr (SIGNED) factor = _mm256_sign_epi8(factor, quants.sign);
+        const __m256i pairs = _mm256_maddubs_epi16(quants.size, factor);
+        narrow = unit % LIMIT == 0 ? pairs : _mm256_add_epi16(narrow, pairs);
+        if (unit % LIMIT == LIMIT - 1) sum = _mm256_add_epi32(sum, _mm256_madd_epi16(narrow, _mm256_set1_epi16(1)));
+    }
+    inline Part total() const {
+        return _mm256_cvtepi32_ps(sum);
+    }
+};
 
 constexpr int TOKEN_TILE = 6;
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
+constexpr int INTEGER_TILE = 4;
+constexpr int INTEGER_TURNS = 1;
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Sixteen lanes in one AVX-512 register.
+// Sixteen lanes in one AVX-512 register, and the dot products of VNNI.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace {
 
@@ -33,14 +34,68 @@ inline Lanes from_bfloat(const uint16_t *p) {
 inline Lanes from_int8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
-    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    low = _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)));
-    high = _mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4));
+// Over all lanes; the sum of whole numbers, so that their order does not show.
+inline float highest(Lanes a) { return _mm512_reduce_max_ps(a); }
+inline float whole_sum(Lanes a) { return _mm512_reduce_add_ps(a); }
+inline Lanes magnitude(Lanes a) { return _mm512_abs_ps(a); }
+// 1 where a > b, else 0, lane by lane from the lowest bit on.
+inline uint32_t where_greater(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+inline Lanes zero_where_greater(Lanes values, Lanes a, Lanes b) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NGT_UQ), values);
 }
+// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
+inline void store_int8(int8_t *p, Lanes a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a))); }
+
+// Products of small whole numbers: the lanes that one register of sums holds.
+typedef __m512 Part;
+typedef __m512i Bytes;
+constexpr int NUM_PARTS = 1;
+constexpr int SIGNED_OFFSET = 128;  // bytes are made unsigned: the multiplier wants them so
+
+inline Part part_set1(float x) { return _mm512_set1_ps(x); }
+inline Part part_half(const uint16_t *p) { return from_half(p); }
+inline Part part_int8(const int8_t *p) { return from_int8(p); }
+inline Bytes load_bytes(const uint8_t *p) { return _mm512_loadu_si512(p); }
+inline Bytes bits_and(Bytes a, int byte) { return _mm512_and_si512(a, _mm512_set1_epi8((char)byte)); }
+inline Bytes bits_or(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+// Bits that come over from the neighbouring byte must be masked away after.
+inline Bytes shift_left(Bytes a, int count) { return _mm512_slli_epi16(a, (unsigned)count); }
+inline Bytes shift_right(Bytes a, int count) { return _mm512_srli_epi16(a, (unsigned)count); }
+inline Bytes look_up(Bytes nibbles, const int8_t *table) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), nibbles);
+}
+
+// Column `i` of a unit, its bytes signed.
+inline Lanes column(const Bytes (&unit)[NUM_PARTS], int i) {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(unit[0], (unsigned)(24 - 8 * i)), 24));
+}
+
+// Adds four products a lane and unit. LIMIT: how many units fit the narrow sums of instruction sets that have such.
+template <bool SIGNED, int LIMIT>
+struct Dot {
+    struct Quants {
+        __m512i v;
+    };
+    __m512i sum = _mm512_setzero_si512();
+
+    static inline Quants prepare(Bytes a) {
+        if constexpr (SIGNED) return {_mm512_xor_si512(a, _mm512_set1_epi8((char)0x80))};
+        return {a};
+    }
+    inline void add(int, Quants quants, const int8_t *x) {
+        int32_t four;
+        std::memcpy(&four, x, 4);
+        sum = _mm512_dpbusd_epi32(sum, quants.v, _mm512_set1_epi32(four));
+    }
+    inline Part total() const {
+        return _mm512_cvtepi32_ps(sum);
+    }
+};
 
 constexpr int TOKEN_TILE = 12;
 constexpr int TURNS = 4;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 2;
+constexpr int INTEGER_TILE = 12;
+constexpr int INTEGER_TURNS = 2;
 
 }  // namespace

@@ -87,15 +87,108 @@ inline Lanes from_int8(const int8_t *p) {
     for (int i = 0; i < 16; i++) r.v[i] = (float)p[i];
     return r;
 }
-inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
-    for (int i = 0; i < 16; i++) {
-        low.v[i] = (float)(p[i] & 15);
-        high.v[i] = (float)(p[i] >> 4);
-    }
+// Over all lanes; the sum of whole numbers, so that their order does not show.
+inline float highest(Lanes a) {
+    float value = a.v[0];
+    for (float x : a.v) value = x > value ? x : value;
+    return value;
 }
+inline float whole_sum(Lanes a) {
+    float sum = 0.0f;
+    for (float x : a.v) sum += x;
+    return sum;
+}
+inline Lanes magnitude(Lanes a) {
+    for (float &x : a.v) x = std::fabs(x);
+    return a;
+}
+// 1 where a > b, else 0, lane by lane from the lowest bit on.
+inline uint32_t where_greater(Lanes a, Lanes b) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 16; i++) bits |= (uint32_t)(a.v[i] > b.v[i]) << i;
+    return bits;
+}
+inline Lanes zero_where_greater(Lanes values, Lanes a, Lanes b) {
+    for (int i = 0; i < 16; i++)
+        if (a.v[i] > b.v[i]) values.v[i] = 0.0f;
+    return values;
+}
+// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
+inline void store_int8(int8_t *p, Lanes a) {
+    for (int i = 0; i < 16; i++) p[i] = (int8_t)(std::fabs(a.v[i]) < 128.0f ? a.v[i] : 0.0f);
+}
+
+// Products of small whole numbers: the lanes that one register of sums holds.
+typedef Lanes Part;
+constexpr int NUM_PARTS = 1;
+constexpr int SIGNED_OFFSET = 0;
+
+struct Bytes {
+    uint8_t v[64];
+};
+
+inline Part part_set1(float x) { return set1(x); }
+inline Part part_half(const uint16_t *p) { return from_half(p); }
+inline Part part_int8(const int8_t *p) { return from_int8(p); }
+inline Bytes load_bytes(const uint8_t *p) {
+    Bytes r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+inline Bytes bits_and(Bytes a, int byte) {
+    for (uint8_t &x : a.v) x = (uint8_t)(x & byte);
+    return a;
+}
+inline Bytes bits_or(Bytes a, Bytes b) {
+    for (int i = 0; i < 64; i++) a.v[i] |= b.v[i];
+    return a;
+}
+// Other headers move bits over from the neighbouring byte: they must be masked away after.
+inline Bytes shift_left(Bytes a, int count) {
+    for (uint8_t &x : a.v) x = (uint8_t)(x << count);
+    return a;
+}
+inline Bytes shift_right(Bytes a, int count) {
+    for (uint8_t &x : a.v) x = (uint8_t)(x >> count);
+    return a;
+}
+inline Bytes look_up(Bytes nibbles, const int8_t *table) {
+    for (uint8_t &x : nibbles.v) x = (uint8_t)table[x];
+    return nibbles;
+}
+
+// Column `i` of a unit, its bytes signed.
+inline Lanes column(const Bytes (&unit)[NUM_PARTS], int i) {
+    Lanes r;
+    for (int lane = 0; lane < 16; lane++) r.v[lane] = (float)(int8_t)unit[0].v[4 * lane + i];
+    return r;
+}
+
+// Adds four products a lane and unit. LIMIT: how many units fit the narrow sums of instruction sets that have such.
+template <bool SIGNED, int LIMIT>
+struct Dot {
+    typedef Bytes Quants;
+    int32_t sums[16] = {};
+
+    static inline Quants prepare(Bytes a) { return a; }
+    inline void add(int, const Quants &quants, const int8_t *x) {
+        for (int lane = 0; lane < 16; lane++)
+            for (int i = 0; i < 4; i++) {
+                const uint8_t quant = quants.v[4 * lane + i];
+                sums[lane] += (SIGNED ? (int)(int8_t)quant : (int)quant) * x[i];
+            }
+    }
+    inline Part total() const {
+        Part r;
+        for (int lane = 0; lane < 16; lane++) r.v[lane] = (float)sums[lane];
+        return r;
+    }
+};
 
 constexpr int TOKEN_TILE = 4;
 constexpr int TURNS = 1;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
+constexpr int INTEGER_TILE = 4;
+constexpr int INTEGER_TURNS = 1;
 
 }  // namespace

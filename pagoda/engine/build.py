@@ -97,7 +97,7 @@ def choose_kernels(config: EngineConfig, model: Model) -> CpuKernels | None:
         return None
     obstacle = why_unavailable(config.block_size, model.config.head_dim, model.weights())
     if not obstacle:
-        return CpuKernels(config.num_threads)
+        return CpuKernels(config.num_threads, compute="f32" if config.compute == "f32" else "int8")
     if config.kernels == "native":
         raise InvalidRequest("kernels", f"the native kernels cannot be used: {obstacle}")
     logger.warning("computing with NumPy, which is slow: the native kernels cannot be used: %s", obstacle)
@@ -146,7 +146,7 @@ def make_executor(
 ) -> LocalExecutor:
     groups = model.cache_groups()
     rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
-    operators = ReferenceOperators()
+    operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
     if kernels is None:
         for weight in model.weights():
             operators.prepare(weight)

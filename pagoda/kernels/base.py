@@ -7,7 +7,7 @@ a device replaces the table, never a model. Arrays are whatever the device compu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 Array = Any
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
+# What products with quantized weights are made of: single precision, or bytes.
+Compute = Literal["f32", "int8"]
 
 
 class Weight(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from pagoda.kernels.base import KVPages, Weight
+from pagoda.kernels.base import Compute, KVPages, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
 from pagoda.kernels.cpu.recorder import LANES, Recorder, Symbol
@@ -31,7 +31,10 @@ def why_unavailable(page_size: int, head_dim: int, weights: Iterable[Weight]) ->
 class CpuKernels:
     """One set of packed weights and the programs over it."""
 
-    def __init__(self, num_threads: int | None = None, instruction_set: str | None = None) -> None:
+    def __init__(
+        self, num_threads: int | None = None, instruction_set: str | None = None, compute: Compute = "f32"
+    ) -> None:
+        self.compute = compute
         self.num_threads = num_threads or len(os.sched_getaffinity(0))
         self.instruction_set = instruction_set or available_instruction_sets()[0]
         self._weights = PackedWeights(self.num_threads)
@@ -45,7 +48,7 @@ class CpuKernels:
         return new_pages(num_pages, page_size, num_kv_heads, head_dim)
 
     def recorder(self, layers: list[KVPages]) -> Recorder:
-        return Recorder(self._weights, layers)
+        return Recorder(self._weights, layers, self.compute == "int8")
 
     def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int) -> Program:
         return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set)

@@ -23,6 +23,8 @@ class PackedWeight(Structure):
         ("block", c_int32),
         ("scale_bytes", c_int32),
         ("has_minimum", c_int32),
+        ("offset", c_int32),
+        ("header_bytes", c_int32),
         ("num_rows", c_int64),
         ("num_columns", c_int64),
         ("num_groups", c_int64),
@@ -35,14 +37,20 @@ class PackedWeight(Structure):
 class Instruction(Structure):
     _fields_ = [
         ("operation", c_int32),
-        ("needs_barrier", c_int32),
+        ("barriers", c_int32),
         ("arguments", c_int64 * 6),
         ("factors", c_double * 2),
     ]
 
 
 class Buffer(Structure):
-    _fields_ = [("data", c_void_p), ("width", c_int64), ("stride", c_int64), ("is_rows", c_int64)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("width", c_int64),
+        ("stride", c_int64),
+        ("is_rows", c_int64),
+        ("own_stride", c_int64),
+    ]
 
 
 class Vector(Structure):
@@ -57,6 +65,7 @@ class Rope(Structure):
         ("interleaved", c_int64),
         ("cos", c_void_p),
         ("sin", c_void_p),
+        ("own_stride", c_int64),
     ]
 
 
@@ -116,6 +125,8 @@ def _declare(library: Any) -> Any:
     library.pagoda_supports.restype = c_int32
     library.pagoda_describe_weight.argtypes = [c_char_p, c_int64, c_int64, POINTER(PackedWeight)]
     library.pagoda_describe_weight.restype = c_int64
+    library.pagoda_integer_row_bytes.argtypes = [c_int64]
+    library.pagoda_integer_row_bytes.restype = c_int64
     library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
     library.pagoda_check_step.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits)]
     library.pagoda_check_step.restype = c_int32

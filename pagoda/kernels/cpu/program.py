@@ -16,6 +16,7 @@ from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Sy
 
 SLOTS = 16
 SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
+MANY_TOKENS, SINGLE_TOKEN = 1, 2  # the steps before whose instruction threads meet
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
 # What `pagoda_check_step` finds, by number.
 PROBLEMS = (
@@ -43,7 +44,8 @@ class Program:
         self._instruction_set = instructions.encode()
         self._library = native.load_library()
         self._max_tokens = max_tokens
-        self._places = assign_places(recorder.instructions, logits)
+        self._own = own_values(recorder.instructions, logits)
+        self._places = assign_places(recorder.instructions, logits, self._own)
         self._logits_place = self._places[logits.value]
         self._num_logits = logits.width
         self._memory: list[Any] = []
@@ -106,15 +108,16 @@ class Program:
         recorder = self._recorder
         self._buffers = self._make_buffers()
         self._instructions = (native.Instruction * len(recorder.instructions))()
-        barriers = find_barriers(recorder.instructions, self._places)
-        for record, recorded, barrier in zip(self._instructions, recorder.instructions, barriers, strict=True):
+        many = find_barriers(recorder.instructions, self._places)
+        alone = find_barriers(recorder.instructions, self._places, self._own)
+        for index, (record, recorded) in enumerate(zip(self._instructions, recorder.instructions, strict=True)):
             record.operation = recorded.operation
-            record.needs_barrier = barrier
-            for index, argument in enumerate(recorded.arguments):
+            record.barriers = MANY_TOKENS * many[index] + SINGLE_TOKEN * alone[index]
+            for number, argument in enumerate(recorded.arguments):
                 place = self._places[argument.value] if isinstance(argument, Symbol) else argument
-                record.arguments[index] = place
-            for index, factor in enumerate(recorded.factors):
-                record.factors[index] = factor
+                record.arguments[number] = place
+            for number, factor in enumerate(recorded.factors):
+                record.factors[number] = factor
         self._weights = (native.PackedWeight * len(recorder.weights.packed))(*recorder.weights.packed)
         self._vectors = (native.Vector * max(1, len(recorder.vectors)))()
         for record, vector in zip(self._vectors, recorder.vectors, strict=False):
@@ -143,8 +146,9 @@ class Program:
         for place, symbol in widths.items():
             record = buffers[place]
             record.width, record.stride, record.is_rows = symbol.width, round_up(symbol.width), symbol.is_rows
+            record.own_stride = record.stride if symbol.value in self._own else 0
             if place != self._logits_place:  # those come anew for every step
-                memory = aligned_floats(self._max_tokens, record.stride)
+                memory = aligned_floats(max(self._max_tokens, self._num_threads), record.stride)
                 self._memory.append(memory)
                 record.data = address(memory)
         return buffers
@@ -153,7 +157,9 @@ class Program:
         ropes = (native.Rope * max(1, len(self._recorder.ropes)))()
         for record, rope in zip(ropes, self._recorder.ropes, strict=False):
             frequencies = np.ascontiguousarray(rope.inverse_frequencies, np.float32)
-            cos, sin = (aligned_floats(self._max_tokens, len(frequencies)) for _ in range(2))
+            record.own_stride = round_up(len(frequencies))
+            floats = max(self._max_tokens * len(frequencies), self._num_threads * record.own_stride)
+            cos, sin = (aligned_floats(floats) for _ in range(2))
             self._memory += [frequencies, cos, sin]
             record.frequencies, record.factor = address(frequencies), rope.magnitude
             record.num_pairs, record.interleaved = len(frequencies), rope.interleaved
@@ -161,7 +167,13 @@ class Program:
         return ropes
 
 
-def assign_places(instructions: list[Recorded], logits: Symbol) -> dict[int, int]:
+def own_values(instructions: list[Recorded], logits: Symbol) -> frozenset[int]:
+    """What every thread makes for itself in a step of one token."""
+    symbols = (symbol for recorded in instructions if recorded.is_small for symbol in recorded.writes)
+    return frozenset(symbol.value for symbol in symbols if isinstance(symbol, Symbol)) - {logits.value}
+
+
+def assign_places(instructions: list[Recorded], logits: Symbol, own: frozenset[int]) -> dict[int, int]:
     """A buffer for each value. Values of one width that are never alive together share one."""
     last_use: dict[int, int] = {}
     for index, recorded in enumerate(instructions):
@@ -171,37 +183,68 @@ def assign_places(instructions: list[Recorded], logits: Symbol) -> dict[int, int
     last_use[logits.value] = len(instructions)
     places: dict[int, int] = {}
     free: dict[Hashable, list[int]] = {}
+
+    def kind(symbol: Symbol) -> Hashable:
+        return symbol.width, symbol.is_rows, symbol.value in own
+
     for index, recorded in enumerate(instructions):
         for symbol in recorded.writes:
             if isinstance(symbol, Symbol) and symbol.value not in places:
-                spare = free.get((symbol.width, symbol.is_rows), [])
+                spare = free.get(kind(symbol), [])
                 is_logits = symbol.value == logits.value
                 places[symbol.value] = spare.pop() if spare and not is_logits else len(set(places.values()))
         for symbol in dict.fromkeys((*recorded.reads, *recorded.writes)):
             if isinstance(symbol, Symbol) and last_use[symbol.value] == index:
-                free.setdefault((symbol.width, symbol.is_rows), []).append(places[symbol.value])
+                free.setdefault(kind(symbol), []).append(places[symbol.value])
     return places
 
 
-def find_barriers(instructions: list[Recorded], places: dict[int, int]) -> list[bool]:
-    """Threads must meet before an instruction that reads or overwrites what others may still be at."""
+def find_barriers(
+    instructions: list[Recorded], places: dict[int, int], own: frozenset[int] | None = None
+) -> list[bool]:
+    """Threads must meet before an instruction that reads or overwrites what others may still be at.
+
+    In a step of many tokens what is done row by row follows on what was done row by row without a meeting. In a step of
+    one token (`own` is given) what a thread made for itself concerns no other."""
     barriers = []
-    read: set[Hashable] = set()
-    written: set[Hashable] = set()
-
-    def place(item: Any) -> Hashable:
-        return ("buffer", places[item.value]) if isinstance(item, Symbol) else item
-
+    met = _Meeting()
     for recorded in instructions:
-        reads = {place(item) for item in recorded.reads}
-        writes = {place(item) for item in recorded.writes}
-        needed = bool(reads & written or writes & (read | written))
+        by_rows = recorded.is_row_by_row and own is None
+        reads = {_place(item, places) for item in recorded.reads if not _is_own(item, own)}
+        writes = {_place(item, places) for item in recorded.writes if not _is_own(item, own)}
+        needed = met.forbids(reads, writes, by_rows)
         if needed:
-            read, written = set(), set()
-        read |= reads
-        written |= writes
+            met = _Meeting()
+        met.note(reads, writes, by_rows)
         barriers.append(needed)
     return barriers
+
+
+class _Meeting:
+    """What was read and written since threads last met: row by row, and otherwise."""
+
+    def __init__(self) -> None:
+        self._read: dict[bool, set[Hashable]] = {True: set(), False: set()}
+        self._written: dict[bool, set[Hashable]] = {True: set(), False: set()}
+
+    def forbids(self, reads: set[Hashable], writes: set[Hashable], by_rows: bool) -> bool:
+        # Row by row on row by row is the same thread's doing.
+        kinds = (False,) if by_rows else (False, True)
+        return any(reads & self._written[kind] or writes & (self._read[kind] | self._written[kind]) for kind in kinds)
+
+    def note(self, reads: set[Hashable], writes: set[Hashable], by_rows: bool) -> None:
+        self._read[by_rows] |= reads
+        self._written[by_rows] |= writes
+
+
+def _is_own(item: Any, own: frozenset[int] | None) -> bool:
+    if own is None:
+        return False
+    return item.value in own if isinstance(item, Symbol) else item[0] == "rope"
+
+
+def _place(item: Any, places: dict[int, int]) -> Hashable:
+    return ("buffer", places[item.value]) if isinstance(item, Symbol) else item
 
 
 def _arrays(batch: RaggedBatch, logit_rows: IntArray) -> tuple[npt.NDArray[Any], ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pagoda.kernels.base import KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
-from pagoda.kernels.cpu.weights import PackedWeights
+from pagoda.kernels.cpu.weights import PackedWeights, integer_row_bytes
 
 LANES = 16
 
@@ -28,6 +28,19 @@ class Operation(IntEnum):
     ATTENTION = 10
     TAKE_ROWS = 11
     SOFT_CAP = 12
+    QUANTIZE = 13
+    LINEAR_INTEGER = 14
+
+
+# Done row by row: a thread needs nothing but its own rows of what came before, if that was done row by row as well.
+ROW_BY_ROW = frozenset(
+    {
+        *(Operation.EMBED, Operation.RMS_NORM, Operation.ADD, Operation.SCALE, Operation.GATED_SILU),
+        *(Operation.GATED_GELU, Operation.ROPE_TABLE, Operation.ROPE, Operation.SOFT_CAP, Operation.QUANTIZE),
+    }
+)
+# Rows of logits are too long to be left to one thread.
+SHARED_IN_LOGITS = frozenset({Operation.ADD, Operation.SCALE, Operation.SOFT_CAP, Operation.RMS_NORM})
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +71,21 @@ class Recorded:
     reads: tuple[Any, ...] = ()
     writes: tuple[Any, ...] = ()
 
+    @property
+    def is_of_logits(self) -> bool:
+        return any(isinstance(written, Symbol) and written.is_rows for written in self.writes)
+
+    @property
+    def is_row_by_row(self) -> bool:
+        return self.operation in ROW_BY_ROW and not self.is_of_logits
+
+    @property
+    def is_small(self) -> bool:
+        """With a single token every thread does it for itself."""
+        if self.is_of_logits and self.operation in SHARED_IN_LOGITS:
+            return False
+        return self.operation in ROW_BY_ROW or self.operation is Operation.TAKE_ROWS
+
 
 @dataclass(eq=False)
 class Recorder:
@@ -65,10 +93,12 @@ class Recorder:
 
     weights: PackedWeights
     layers: list[KVPages]
+    computes_in_integers: bool = False
     instructions: list[Recorded] = field(default_factory=list)
     values: list[Symbol] = field(default_factory=list)
     vectors: list[Any] = field(default_factory=list)
     ropes: list[RopeFrequencies] = field(default_factory=list)
+    quantized: dict[int, Symbol] = field(default_factory=dict)
 
     def batch(self) -> RaggedBatch:
         """Stands for the batch of any step."""
@@ -86,8 +116,11 @@ class Recorder:
     def linear(self, x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
         out = self._new(weight.shape[0], x.is_rows)
         offset = -1 if bias is None else self._vector(bias)
-        arguments = (x, self.weights.index(weight), out, offset)
-        self._add(Operation.LINEAR, arguments, reads=(x,), writes=(out,))
+        index = self.weights.index(weight)
+        operation = Operation.LINEAR
+        if self.computes_in_integers and self.weights.is_quantized(index):
+            operation, x = Operation.LINEAR_INTEGER, self._quantize(x)
+        self._add(operation, (x, index, out, offset), reads=(x,), writes=(out,))
         return out
 
     def rms_norm(self, x: Symbol, weight: Weight, epsilon: float, offset: float = 0.0) -> Symbol:
@@ -149,6 +182,13 @@ class Recorder:
 
     def sample(self, logits: Any, batch: Any) -> Any:
         raise NotImplementedError("not part of a forward pass")
+
+    def _quantize(self, x: Symbol) -> Symbol:
+        """Once for all the products that take it."""
+        if x.value not in self.quantized:
+            out = self.quantized[x.value] = self._new(integer_row_bytes(x.width) // 4, x.is_rows)
+            self._add(Operation.QUANTIZE, (x, out), reads=(x,), writes=(out,))
+        return self.quantized[x.value]
 
     def _binary(self, operation: Operation, x: Symbol, y: Symbol) -> Symbol:
         out = self._like(x)

@@ -23,6 +23,11 @@ def _describe(weight: Weight, packed: PackedWeight) -> int:
     return int(load_library().pagoda_describe_weight(weight.format.encode(), rows, columns, ctypes.byref(packed)))
 
 
+def integer_row_bytes(num_columns: int) -> int:
+    """What a row of so many inputs takes once it is rounded to bytes."""
+    return int(load_library().pagoda_integer_row_bytes(num_columns))
+
+
 class PackedWeights:
     """Keyed by identity, like the reference's dense copies: a tied output head shares its embedding's."""
 
@@ -41,6 +46,9 @@ class PackedWeights:
             self.packed.append(self._pack(weight))
             self._kept.append(weight)  # or its id could be given to another object
         return found
+
+    def is_quantized(self, index: int) -> bool:
+        return bool(self.packed[index].scale_bytes)
 
     def vector(self, weight: Weight) -> FloatArray:
         """A norm weight or a bias, in single precision."""

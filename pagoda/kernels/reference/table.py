@@ -5,20 +5,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
-from pagoda.kernels.reference import activation, attention, linear, norm, paging, rope, sampling
+from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
+from pagoda.kernels.reference import activation, attention, integer, linear, norm, paging, rope, sampling
 from pagoda.kernels.reference.dense_weights import DenseWeights
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
+
+FLOAT_FORMATS = frozenset({"F64", "F32", "F16", "BF16"})
 
 
 class ReferenceOperators:
     """`accumulate` is the type of sums: float64 for an oracle, float32 for an engine that must also be quick.
 
-    Norms, rope angles and the sums of a softmax are float64 in both.
+    Norms, rope angles and the sums of a softmax are float64 in both. With `compute` "int8" the inputs of products with
+    quantized weights are rounded to bytes, as the native kernels round them.
     """
 
-    def __init__(self, accumulate: npt.DTypeLike = np.float32) -> None:
+    def __init__(self, accumulate: npt.DTypeLike = np.float32, compute: Compute = "f32") -> None:
         self._accumulate = np.dtype(accumulate)
+        self._rounds_inputs = compute == "int8"
         self._dense_weights = DenseWeights()
 
     def prepare(self, weight: Weight) -> None:
@@ -28,6 +32,8 @@ class ReferenceOperators:
         return linear.embed(self._dense_weights, weight, token_ids)
 
     def linear(self, x: FloatArray, weight: Weight, bias: Weight | None = None) -> FloatArray:
+        if self._rounds_inputs and weight.format not in FLOAT_FORMATS:
+            x = integer.round_inputs(x)
         dense_bias = None if bias is None else self._dense_weights.get(bias)
         return linear.linear(x, self._dense_weights.get(weight), dense_bias, self._accumulate)
 
