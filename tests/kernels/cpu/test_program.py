@@ -57,7 +57,7 @@ WRITES = {
     Operation.QUANTIZE: 1,
     Operation.LINEAR_INTEGER: 2,
 }
-# By the rows of the step in native/instructions.inc, unless they make logits: a thread has the same rows in all of them.
+# By the rows of the step in native/instructions.inc, unless they make logits: a thread has the same rows in all.
 BY_ROWS = {
     *(Operation.EMBED, Operation.RMS_NORM, Operation.ADD, Operation.SCALE, Operation.GATED_SILU, Operation.GATED_GELU),
     *(Operation.ROPE_TABLE, Operation.ROPE, Operation.SOFT_CAP, Operation.QUANTIZE),
