@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class Step(Structure):
         ("num_tokens", c_int64),
         ("num_rows", c_int64),
         ("num_logit_rows", c_int64),
-        ("scratch", POINTER(c_float)),
+        ("scratch", c_void_p),
         ("scratch_stride", c_int64),
         ("nanoseconds", c_void_p),
     ]

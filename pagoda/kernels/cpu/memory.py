@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,7 @@ def aligned_bytes(num_bytes: int) -> npt.NDArray[np.uint8]:
 
 
 def aligned_floats(*shape: int) -> npt.NDArray[np.float32]:
-    count = int(np.prod(shape, dtype=np.int64))
-    return aligned_bytes(4 * count).view(np.float32).reshape(shape)
+    return aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,6 +15,7 @@ from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
 from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
+from pagoda.kernels.cpu.step import StepInputs
 
 SLOTS = 16
 SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
@@ -51,6 +54,10 @@ class Program:
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
+        self._logits_record = self._buffers[self._logits_place]
+        self._logits_stride = round_up(self._num_logits)
+        self._inputs = StepInputs(0)
+        self._lock, self._process = threading.Lock(), os.getpid()
         num_pages = [len(pages.keys) for pages in recorder.layers]
         self._limits = native.Limits(max_tokens, 0, (ctypes.c_int64 * len(num_pages))(*num_pages))
         self.nanoseconds: npt.NDArray[np.int64] | None = None
@@ -61,46 +68,37 @@ class Program:
         return self.nanoseconds
 
     def run(self, batch: RaggedBatch, logit_rows: IntArray) -> FloatArray:
-        """The logits of the given tokens of the step."""
-        num_rows = len(logit_rows)
-        logits = aligned_floats(num_rows, round_up(self._num_logits))
-        self._buffers[self._logits_place].data = address(logits)
-        tables = (native.PageTables * len(batch.page_tables))()
-        kept = [np.ascontiguousarray(table, np.int32) for table in batch.page_tables]
-        for record, table in zip(tables, kept, strict=True):
-            record.pages, record.stride = address(table), table.shape[1]
-        stride = self._reserve_scratch(int(batch.context_lens.max(initial=1)))
-        arrays = [np.ascontiguousarray(array, np.int32) for array in _arrays(batch, logit_rows)]
-        token_ids, positions, row_starts, context_lens, rows = arrays
-        step = native.Step(
-            address(token_ids),
-            address(positions),
-            address(row_starts),
-            address(context_lens),
-            tables,
-            address(rows),
-            len(token_ids),
-            len(context_lens),
-            num_rows,
-            ctypes.cast(address(self._scratch), ctypes.POINTER(ctypes.c_float)),
-            stride,
-            None if self.nanoseconds is None else address(self.nanoseconds),
-        )
-        self._limits.num_groups = len(tables)
-        problem = self._library.pagoda_check_step(self._program, step, self._limits)
-        if problem:
-            raise IndexError(PROBLEMS[problem])
-        self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
-        return logits[:, : self._num_logits]
+        """The logits of the given tokens of the step. Threads that call at once take turns."""
+        with self._own_lock():
+            if len(batch.page_tables) != self._inputs.num_groups:
+                self._inputs = StepInputs(len(batch.page_tables))
+                self._limits.num_groups = len(batch.page_tables)
+            step = self._inputs.put(batch, logit_rows)
+            self._reserve_scratch(step, max(batch.context_lens.tolist(), default=1))
+            step.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
+            problem = self._library.pagoda_check_step(self._program, step, self._limits)
+            if problem:
+                raise IndexError(PROBLEMS[problem])
+            logits = aligned_floats(len(logit_rows), self._logits_stride)
+            self._logits_record.data = address(logits)
+            self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
+            return logits[:, : self._num_logits]
 
-    def _reserve_scratch(self, context_len: int) -> int:
+    def _own_lock(self) -> threading.Lock:
+        """A child process gets a lock of its own: nobody is left in it to give back one that was held at the fork."""
+        if self._process != os.getpid():
+            self._process, self._lock = os.getpid(), threading.Lock()
+        return self._lock
+
+    def _reserve_scratch(self, step: native.Step, context_len: int) -> None:
         """For each thread: a decoded panel, or the queries and scores of an attention tile."""
         scores = SCRATCH_QUERIES * (round_up(context_len, SLOTS) + SLOTS + 2 * self._head_width)
-        stride = round_up(max(self._panel_floats, scores))
-        if len(self._scratch) < stride * self._num_threads:
+        needed = round_up(max(self._panel_floats, scores))
+        if step.scratch_stride < needed:
             # Grown by halves, so that a long answer does not move it at every page.
-            self._scratch = aligned_floats(round_up(stride * 3 // 2) * self._num_threads)
-        return len(self._scratch) // self._num_threads // LANES * LANES
+            step.scratch_stride = round_up(needed * 3 // 2)
+            self._scratch = aligned_floats(step.scratch_stride * self._num_threads)
+            step.scratch = address(self._scratch)
 
     def _lay_out(self) -> native.Program:
         recorder = self._recorder
@@ -202,10 +200,6 @@ def find_barriers(instructions: list[Recorded], places: dict[int, int]) -> list[
         written |= writes
         barriers.append(needed)
     return barriers
-
-
-def _arrays(batch: RaggedBatch, logit_rows: IntArray) -> tuple[npt.NDArray[Any], ...]:
-    return batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, logit_rows
 
 
 def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
