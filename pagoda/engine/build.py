@@ -13,7 +13,7 @@ from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.loop import EngineLoop
 from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
-from pagoda.executor.forward import RecordedForward
+from pagoda.executor.forward import EagerForward, RecordedForward
 from pagoda.executor.memory import (
     FLOAT32_BYTES,
     available_bytes,
@@ -146,14 +146,15 @@ def make_executor(
 ) -> LocalExecutor:
     groups = model.cache_groups()
     rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
-    operators = ReferenceOperators()
     if kernels is None:
+        operators = ReferenceOperators()
         for weight in model.weights():
             operators.prepare(weight)
         pages = PageStore(groups, memory.num_pages, config.block_size)
-        return LocalExecutor(model, operators, rows, pages, end_token_ids)
+        eager = EagerForward(model, operators, pages.layers)
+        return LocalExecutor(operators, eager, rows, pages, end_token_ids)
     for weight in model.weights():
         kernels.prepare(weight)
     pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
-    forward = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
-    return LocalExecutor(model, operators, rows, pages, end_token_ids, forward)
+    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
+    return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

@@ -10,32 +10,31 @@ import numpy as np
 from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
-from pagoda.executor.forward import EagerForward, Forward
+from pagoda.executor.base import WorkerOperators
+from pagoda.executor.forward import Forward
 from pagoda.executor.pages import PageStore
-from pagoda.executor.rows import WorkerRows, in_order
-from pagoda.kernels.base import Array, FloatArray, Operators, RaggedBatch
-from pagoda.kernels.sampling import TokenLogprobs
-from pagoda.models import Model
+from pagoda.executor.rows import Rows, WorkerRows, in_order
+from pagoda.kernels.base import Array, FloatArray, RaggedBatch
+from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
 
 
 class LocalExecutor:
-    """One worker: its rows, its pages, a model and an operator table."""
+    """One worker: its rows, its pages and a forward pass over them."""
 
     lateness = 0
 
     def __init__(
         self,
-        model: Model,
-        operators: Operators,
+        operators: WorkerOperators,
+        forward: Forward,
         rows: WorkerRows,
         pages: PageStore,
         end_token_ids: Iterable[int],
-        forward: Forward | None = None,
     ) -> None:
         self._operators = operators
+        self._forward = forward
         self._rows = rows
         self._pages = pages
-        self._forward = forward or EagerForward(model, operators, pages.layers)
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
         self._occupied: set[int] = set()
         self._results: deque[StepResult] = deque()
@@ -73,58 +72,52 @@ class LocalExecutor:
         if plan.is_empty:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, nothing, nothing)
-        assert not plan.num_drafts.any(), "this executor makes no drafts"
-        batch = self._rows.batch(plan.rows, plan.num_tokens)
-        drawing = np.flatnonzero(plan.draws)
-        scored = self._prompts_to_score(plan, batch)
+        assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
+        rows = plan.rows.astype(np.intp)
+        batch = self._rows.batch(rows, plan.num_tokens)
+        (drawing,) = plan.draws.nonzero()
+        scored = self._prompts_to_score(rows, batch)
         # Logits only for the tokens that draw or whose prompt is to be scored.
-        wanted = np.concatenate([batch.row_starts[1:][drawing] - 1, *(rows for _, rows in scored)]).astype(np.int32)
+        wanted = batch.row_starts[drawing + 1] - 1
+        if scored:
+            wanted = np.concatenate([wanted, *(tokens for _, tokens in scored)])
         logits = self._forward.logits(batch, wanted)
-        scores = self._score_prompts(plan, batch, scored, logits[len(drawing) :])
-        self._rows.num_computed[plan.rows] += plan.num_tokens
+        scores = self._score_prompts(rows, batch, scored, logits[len(drawing) :]) if scored else {}
+        self._rows.num_computed[rows] = batch.context_lens
         num_new = plan.draws.astype(np.int32)
         if not len(drawing):
             return StepResult(plan.step_id, num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
-        logits = logits[: len(drawing)]
-        broken = frozenset(drawing[~np.isfinite(logits).all(axis=1)].tolist())
-        token_ids, logprobs = self._draw(plan.rows, drawing, logits)
-        return StepResult(plan.step_id, num_new, token_ids, logprobs, scores, broken)
+        sampled = self._draw(rows[drawing], logits[: len(drawing)])
+        broken = frozenset(drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else frozenset()
+        logprobs = _logprobs_by_entry(sampled, drawing)
+        return StepResult(plan.step_id, num_new, sampled.token_ids, logprobs, scores, broken)
 
-    def _draw(
-        self, rows: IntArray, drawing: Array, logits: Array
-    ) -> tuple[IntArray, dict[int, tuple[TokenLogprob, ...]]]:
+    def _draw(self, drawers: Rows, logits: Array) -> SampledTokens:
         """One token for each of the rows."""
-        drawers = rows[drawing]
         sampled = self._operators.sample(logits, self._sampling.batch(drawers, self._rows.num_tokens[drawers]))
         self._rows.append(drawers, sampled.token_ids)
-        for row, token_id in zip(drawers.tolist(), sampled.token_ids.tolist(), strict=True):
-            self._sampling.observe(row, token_id)
-        logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
-        if sampled.logprobs is not None:
-            for index, entry in enumerate(sampled.logprobs.rows.tolist()):
-                record = token_logprob(sampled.logprobs, index, int(sampled.token_ids[entry]))
-                logprobs[int(drawing[entry])] = (record,)
-        return sampled.token_ids, logprobs
+        self._sampling.observe(drawers, sampled.token_ids)
+        return sampled
 
-    def _prompts_to_score(self, plan: StepPlan, batch: RaggedBatch) -> list[tuple[int, IntArray]]:
+    def _prompts_to_score(self, rows: Rows, batch: RaggedBatch) -> list[tuple[int, IntArray]]:
         """Plan entries that want prompt scores, each with the tokens of the step that a prompt token follows."""
-        wanting = np.flatnonzero(self._rows.num_prompt_logprobs[plan.rows] >= 0).tolist()
+        (wanting,) = (self._rows.num_prompt_logprobs[rows] >= 0).nonzero()
         scored = []
-        for entry in wanting:
+        for entry in wanting.tolist():
             tokens = np.arange(batch.row_starts[entry], batch.row_starts[entry + 1], dtype=np.int32)
-            tokens = tokens[batch.positions[tokens] + 1 < self._rows.num_prompt_tokens[plan.rows[entry]]]
+            tokens = tokens[batch.positions[tokens] + 1 < self._rows.num_prompt_tokens[rows[entry]]]
             if len(tokens):
                 scored.append((entry, tokens))
         return scored
 
     def _score_prompts(
-        self, plan: StepPlan, batch: RaggedBatch, scored: list[tuple[int, IntArray]], logits: FloatArray
+        self, rows: Rows, batch: RaggedBatch, scored: list[tuple[int, IntArray]], logits: FloatArray
     ) -> dict[int, tuple[tuple[int, TokenLogprob], ...]]:
         """How likely the model found each prompt token that follows a token of this step."""
         scores = {}
         first = 0
         for entry, tokens in scored:
-            row = int(plan.rows[entry])
+            row = int(rows[entry])
             targets = batch.positions[tokens] + 1
             next_ids = self._rows.token_ids[row, targets]
             mine = logits[first : first + len(tokens)]
@@ -135,6 +128,16 @@ class LocalExecutor:
                 for index, position in enumerate(targets)
             )
         return scores
+
+
+def _logprobs_by_entry(sampled: SampledTokens, drawing: Rows) -> dict[int, tuple[TokenLogprob, ...]]:
+    found = sampled.logprobs
+    if found is None:
+        return {}
+    return {
+        int(drawing[row]): (token_logprob(found, index, int(sampled.token_ids[row])),)
+        for index, row in enumerate(found.rows.tolist())
+    }
 
 
 def token_logprob(found: TokenLogprobs, index: int, token_id: int) -> TokenLogprob:
