@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,44 @@ from pagoda.executor.pages import PageStore
 from pagoda.executor.rows import Rows, WorkerRows, in_order
 from pagoda.kernels.base import Array, FloatArray, RaggedBatch
 from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
+
+
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """What a plan's arrays say. The scheduler sends the same arrays as long as the same rows decode."""
+
+    plan: StepPlan
+    rows: Rows
+    drawing: Rows
+    """Entries of the plan that draw."""
+    drawers: Rows
+    """Their rows."""
+    wanted: IntArray
+    """The tokens of the step whose logits they need. None others are computed but those of prompts to be scored."""
+    num_new: IntArray
+    decodes: bool
+    """Every row computes its last known token and nothing else."""
+
+    @classmethod
+    def by(cls, plan: StepPlan) -> Asked:
+        assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
+        rows = plan.rows.astype(np.intp)
+        (drawing,) = plan.draws.nonzero()
+        wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
+        decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
+        return cls(plan, rows, drawing, rows[drawing], wanted, plan.draws.astype(np.int32), decodes)
+
+    def is_of(self, plan: StepPlan) -> bool:
+        mine = self.plan
+        return (
+            plan.rows is mine.rows
+            and plan.num_tokens is mine.num_tokens
+            and plan.num_drafts is mine.num_drafts
+            and plan.draws is mine.draws
+        )
 
 
 class LocalExecutor:
@@ -36,6 +75,7 @@ class LocalExecutor:
         self._rows = rows
         self._pages = pages
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
+        self._asked: Asked | None = None  # by the last plan
         self._occupied: set[int] = set()
         self._results: deque[StepResult] = deque()
 
@@ -58,7 +98,8 @@ class LocalExecutor:
             if row in self._occupied:  # a row may start and stop between two plans that reach us
                 self._occupied.remove(row)
                 self._sampling.remove(row)
-        self._pages.copy(plan.page_copies, self._operators)
+        if plan.page_copies:
+            self._pages.copy(plan.page_copies, self._operators)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
             self._occupied.add(start.row)
@@ -72,25 +113,24 @@ class LocalExecutor:
         if plan.is_empty:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, nothing, nothing)
-        assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
-        rows = plan.rows.astype(np.intp)
-        batch = self._rows.batch(rows, plan.num_tokens)
-        (drawing,) = plan.draws.nonzero()
-        scored = self._prompts_to_score(rows, batch)
-        # Logits only for the tokens that draw or whose prompt is to be scored.
-        wanted = batch.row_starts[drawing + 1] - 1
+        asked = self._asked
+        if asked is None or not asked.is_of(plan):
+            asked = self._asked = Asked.by(plan)
+        batch = self._rows.batch(asked.rows, plan.num_tokens)
+        scored = [] if asked.decodes else self._prompts_to_score(asked.rows, batch)
+        wanted = asked.wanted
         if scored:
             wanted = np.concatenate([wanted, *(tokens for _, tokens in scored)])
+        num_drawing = len(asked.drawing)
         logits = self._forward.logits(batch, wanted)
-        scores = self._score_prompts(rows, batch, scored, logits[len(drawing) :]) if scored else {}
-        self._rows.num_computed[rows] = batch.context_lens
-        num_new = plan.draws.astype(np.int32)
-        if not len(drawing):
-            return StepResult(plan.step_id, num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
-        sampled = self._draw(rows[drawing], logits[: len(drawing)])
-        broken = frozenset(drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else frozenset()
-        logprobs = _logprobs_by_entry(sampled, drawing)
-        return StepResult(plan.step_id, num_new, sampled.token_ids, logprobs, scores, broken)
+        scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
+        self._rows.num_computed[asked.rows] = batch.context_lens
+        if not num_drawing:
+            return StepResult(plan.step_id, asked.num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
+        sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)
+        logprobs = _logprobs_by_entry(sampled, asked.drawing)
+        broken = frozenset(asked.drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else NOTHING
+        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
 
     def _draw(self, drawers: Rows, logits: Array) -> SampledTokens:
         """One token for each of the rows."""

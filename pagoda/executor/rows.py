@@ -34,6 +34,10 @@ class WorkerRows:
         self._ones: IntArray = np.ones(num_rows, np.int32)
         self._counts: IntArray = np.arange(num_rows + 1, dtype=np.int32)
         self._counts.setflags(write=False)
+        self._decoding_rows: Rows | None = None
+        self._decoding_tokens: IntArray | None = None
+        self._decoding: RaggedBatch | None = None  # of those rows; None: their tables have changed
+        self._decoding_pages = 0
 
     def start(self, start: RowStart, payload: RowPayload) -> None:
         row, count = start.row, len(payload.token_ids)
@@ -45,9 +49,11 @@ class WorkerRows:
         self.num_prompt_logprobs[row] = -1 if wanted is None else wanted
         for table, pages in zip(self.page_tables, start.page_tables, strict=True):
             table[row, : len(pages)] = pages
+        self._decoding = None
 
     def update_table(self, update: TableUpdate) -> None:
         self.page_tables[update.group][update.row, update.start : update.start + len(update.pages)] = update.pages
+        self._decoding = None
 
     def append(self, rows: Rows, token_ids: IntArray) -> None:
         """One new token for each of the rows."""
@@ -56,25 +62,51 @@ class WorkerRows:
         self.num_tokens[rows] = places + 1
 
     def batch(self, rows: Rows, num_tokens: IntArray) -> RaggedBatch:
-        """The next `num_tokens` tokens of each row, one row after the other."""
+        """The next `num_tokens` tokens of each row, one row after the other.
+
+        Asked with the same two arrays again, a batch that decodes is the same object with new numbers in it.
+        """
+        if rows is self._decoding_rows and num_tokens is self._decoding_tokens:
+            return self._next_tokens(rows)
+        if num_tokens.tobytes() == self._ones[: len(rows)].tobytes():
+            self._decoding_rows, self._decoding_tokens, self._decoding = rows, num_tokens, None
+            return self._next_tokens(rows)
         first = self.num_computed[rows]
+        starts = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(num_tokens, out=starts[1:])
+        owner = np.repeat(np.arange(len(rows)), num_tokens)
+        positions = np.arange(starts[-1], dtype=np.int32) - starts[owner] + first[owner]
         context_lens = first + num_tokens
-        if num_tokens.tobytes() == self._ones[: len(rows)].tobytes():  # a step that only decodes, as most do
-            starts, owners, positions = self._counts[: len(rows) + 1], rows, first
-        else:
-            starts = np.zeros(len(rows) + 1, np.int32)
-            np.cumsum(num_tokens, out=starts[1:])
-            owner = np.repeat(np.arange(len(rows)), num_tokens)
-            owners = rows[owner]
-            positions = np.arange(starts[-1], dtype=np.int32) - starts[owner] + first[owner]
-        num_pages = -(-max(context_lens.tolist(), default=0) // self._page_size)
         return RaggedBatch(
-            token_ids=self.token_ids[owners, positions],
+            token_ids=self.token_ids[rows[owner], positions],
             positions=positions,
             row_starts=starts,
             context_lens=context_lens,
-            page_tables=tuple([table[rows, :num_pages] for table in self.page_tables]),
+            page_tables=self._tables(rows, self._num_pages(context_lens)),
         )
+
+    def _next_tokens(self, rows: Rows) -> RaggedBatch:
+        """One token of each row."""
+        positions = self.num_computed[rows]
+        context_lens = positions + 1
+        token_ids = self.token_ids[rows, positions]
+        num_pages = self._num_pages(context_lens)
+        batch = self._decoding
+        if batch is None or self._decoding_pages != num_pages:
+            starts = self._counts[: len(rows) + 1]
+            self._decoding = RaggedBatch(token_ids, positions, starts, context_lens, self._tables(rows, num_pages))
+            self._decoding_pages = num_pages
+            return self._decoding
+        batch.token_ids[:] = token_ids
+        batch.positions[:] = positions
+        batch.context_lens[:] = context_lens
+        return batch
+
+    def _num_pages(self, context_lens: IntArray) -> int:
+        return -(-max(context_lens.tolist(), default=0) // self._page_size)
+
+    def _tables(self, rows: Rows, num_pages: int) -> tuple[IntArray, ...]:
+        return tuple([table[rows, :num_pages] for table in self.page_tables])
 
 
 def in_order(starts: Sequence[RowStart], payloads: Sequence[RowPayload]) -> list[tuple[RowStart, RowPayload]]:

@@ -18,7 +18,7 @@ from pagoda.core.sampling_params import MAX_SEQUENCES
 from pagoda.kv_cache import KVCacheManager
 from pagoda.scheduler.board import Board
 from pagoda.scheduler.decisions import Decision, Reason
-from pagoda.scheduler.draft import StepInFlight, plan_digest
+from pagoda.scheduler.draft import PlanDigester, StepInFlight
 from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionLog
 from pagoda.scheduler.planner import Planner
@@ -33,6 +33,7 @@ class Scheduler:
         self.cache = cache
         self.board = Board(config, cache, log if log is not None else DecisionLog())
         self._planner = Planner(self.board)
+        self._digester = PlanDigester()
         self.log.attach(self.board)
 
     @property
@@ -86,7 +87,7 @@ class Scheduler:
         self.cache.clock += 1
         self.board.step_id += 1
         plan = self._planner.plan()
-        self.log.record(PlanMade(plan.step_id, now, plan_digest(plan)))
+        self.log.record(PlanMade(plan.step_id, now, self._digester.digest(plan)))
         return plan
 
     def commit(self, outcome: StepOutcome) -> None:
@@ -144,8 +145,8 @@ class Scheduler:
             after -= refused
         rows.settled[present] = after
         rows.in_flight[present] -= 1
-        size = self.cache.page_size
-        for row in present[after // size > before // size].tolist():
+        (full,) = (after % self.cache.page_size < after - before).nonzero()  # a page's last token was among them
+        for row in present[full].tolist() if len(full) else ():
             self.board.page_completed(rows.tenant(row))
 
     def _settle_moved_out(self, step: StepInFlight, moved: np.ndarray, refused: np.ndarray | None) -> None:

@@ -39,22 +39,31 @@ class NativeSampler:
         self._num_threads = num_threads
         self._instruction_set = instruction_set.encode()
         self._library = native.load_library()
+        self._record = native.Sampling()
+        self._reserve(1)
 
     def sample(self, logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
         """One token for each row of [rows, vocabulary] logits, which stay as they are."""
         if logits.shape[0] != batch.num_rows:
             raise ValueError(f"{logits.shape[0]} rows of logits for a batch of {batch.num_rows}")
         logits = _rows_of_floats(logits)
-        token_ids, outcomes = np.empty(len(logits), np.int32), np.empty(len(logits), np.int32)
-        record, kept = _record(logits, batch)
-        record.token_ids, record.outcomes = address(token_ids), address(outcomes)
+        if len(logits) > len(self._outcomes):
+            self._reserve(2 * len(logits))
+        record, kept = self._record, _fill(self._record, logits, batch)
         self._library.pagoda_sample(record, self._instruction_set, self._num_threads)
+        token_ids = self._token_ids[: len(logits)].copy()
+        outcomes = self._outcomes[: len(logits)]
         is_broken = None
         if any(outcomes.tolist()):
             left = outcomes.nonzero()[0]
             token_ids[left] = twin.sample(logits[left], rows_of(batch, left)).token_ids
             is_broken = outcomes == BROKEN if BROKEN in outcomes else None
+        del kept
         return SampledTokens(token_ids, self._logprobs(logits, token_ids, batch), is_broken)
+
+    def _reserve(self, num_rows: int) -> None:
+        self._token_ids, self._outcomes = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        self._record.token_ids, self._record.outcomes = address(self._token_ids), address(self._outcomes)
 
     def _logprobs(self, logits: FloatArray, token_ids: IntArray, batch: SamplingBatch) -> TokenLogprobs | None:
         if batch.num_logprobs is None:
@@ -128,20 +137,22 @@ def _penalties_taken(penalties: Penalties, rows: npt.NDArray[np.intp]) -> Penalt
     return Penalties(**cells, **strengths)
 
 
-def _record(logits: FloatArray, batch: SamplingBatch) -> tuple[native.Sampling, list[Any]]:
-    """The library's record, and the arrays that must outlive the call."""
-    record = native.Sampling(_address(logits), len(logits), _stride(logits), logits.shape[1])
+def _fill(record: native.Sampling, logits: FloatArray, batch: SamplingBatch) -> list[Any]:
+    """Write a step into the library's record; the arrays that must outlive the call."""
+    record.logits, record.num_rows = _address(logits), len(logits)
+    record.stride, record.vocab_size = _stride(logits), logits.shape[1]
     kept: list[Any] = []
+    record.temperature = None
     if batch.draws is not None:
         _put_draws(record, batch.draws, kept)
-    for name in ("allowed", "banned", "bias", "penalties"):
-        cells = getattr(batch, name)
-        if cells is not None:
-            _put_cells(getattr(record, name), cells, kept)
+    _put_cells(record.allowed, batch.allowed, kept)
+    _put_cells(record.banned, batch.banned, kept)
+    _put_cells(record.bias, batch.bias, kept)
+    _put_cells(record.penalties, batch.penalties, kept)
     if batch.penalties is not None:
         for name in ("repetition", "presence", "frequency"):
             setattr(record, name, _pointer(getattr(batch.penalties, name), np.float32, kept))
-    return record, kept
+    return kept
 
 
 def _put_draws(record: native.Sampling, draws: Draws, kept: list[Any]) -> None:
@@ -149,18 +160,19 @@ def _put_draws(record: native.Sampling, draws: Draws, kept: list[Any]) -> None:
     record.seeds = _pointer(draws.seeds, np.uint64, kept)
     record.sample_indices = _pointer(draws.sample_indices, np.int32, kept)
     record.positions = _pointer(draws.positions, np.int32, kept)
-    if draws.top_k is not None:
-        record.top_k = _pointer(draws.top_k, np.int32, kept)
-    if draws.top_p is not None:
-        record.top_p = _pointer(draws.top_p, np.float32, kept)
+    record.top_k = None if draws.top_k is None else _pointer(draws.top_k, np.int32, kept)
+    record.top_p = None if draws.top_p is None else _pointer(draws.top_p, np.float32, kept)
+    record.typical_p = None if draws.typical_p is None else _pointer(draws.typical_p, np.float32, kept)
+    record.log_min_p = None
     if draws.min_p is not None:
         logs = [math.log(value) if value else -math.inf for value in draws.min_p.tolist()]
         record.log_min_p = _pointer(np.array(logs), np.float64, kept)
-    if draws.typical_p is not None:
-        record.typical_p = _pointer(draws.typical_p, np.float32, kept)
 
 
-def _put_cells(record: native.TokenCells, cells: TokenCells | BiasCells | Penalties, kept: list[Any]) -> None:
+def _put_cells(record: native.TokenCells, cells: TokenCells | BiasCells | Penalties | None, kept: list[Any]) -> None:
+    record.count = 0
+    if cells is None:
+        return
     record.rows = _pointer(cells.rows, np.int32, kept)
     record.token_ids = _pointer(cells.token_ids, np.int32, kept)
     record.count = len(cells.rows)
@@ -194,4 +206,4 @@ def _stride(logits: FloatArray) -> int:
 
 
 def _address(logits: FloatArray) -> int:
-    return logits.ctypes.data
+    return address(logits) if logits.flags.c_contiguous else logits.ctypes.data
