@@ -70,6 +70,7 @@ class SamplingState:
         self._num_special = 0  # rows that use any feature
         self._gathered: Gathered | None = None
         self._gathered_rows = b""
+        self._plain = SamplingBatch(0)
 
     def add(
         self,
@@ -121,7 +122,7 @@ class SamplingState:
     def batch(self, rows: npt.NDArray[Any], positions: npt.NDArray[Any]) -> SamplingBatch:
         """The step for logits whose row i belongs to rows[i] and foretells the token at positions[i]."""
         if not self._num_special:
-            return SamplingBatch(len(rows))
+            return self._greedy(len(rows))
         name = rows.tobytes()
         if self._gathered is None or name != self._gathered_rows:
             self._gathered, self._gathered_rows = self._gather(rows), name
@@ -135,6 +136,12 @@ class SamplingState:
             penalties=self._penalties(same.penalty_users, rows) if same.penalty_users else None,
             num_logprobs=same.num_logprobs,
         )
+
+    def _greedy(self, num_rows: int) -> SamplingBatch:
+        """Rows that ask for nothing but their best tokens; the same record as long as there are as many of them."""
+        if self._plain.num_rows != num_rows:
+            self._plain = SamplingBatch(num_rows)
+        return self._plain
 
     def _gather(self, rows: npt.NDArray[Any]) -> Gathered:
         features = self._features[rows]

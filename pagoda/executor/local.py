@@ -76,6 +76,7 @@ class LocalExecutor:
         self._pages = pages
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
         self._asked: Asked | None = None  # by the last plan
+        self._logits: FloatArray | None = None  # of the last step, for the next one to write over
         self._occupied: set[int] = set()
         self._results: deque[StepResult] = deque()
 
@@ -122,7 +123,7 @@ class LocalExecutor:
         if scored:
             wanted = np.concatenate([wanted, *(tokens for _, tokens in scored)])
         num_drawing = len(asked.drawing)
-        logits = self._forward.logits(batch, wanted)
+        logits = self._logits = self._forward.logits(batch, wanted, self._logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
         self._rows.num_computed[asked.rows] = batch.context_lens
         if not num_drawing:

@@ -173,7 +173,8 @@ def _declare(library: Any) -> Any:
     library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
     library.pagoda_check_step.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits)]
     library.pagoda_check_step.restype = c_int32
-    library.pagoda_run.argtypes = [POINTER(Program), POINTER(Step), c_char_p, c_int32]
+    library.pagoda_run_checked.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits), c_char_p, c_int32]
+    library.pagoda_run_checked.restype = c_int32
     library.pagoda_sample.argtypes = [POINTER(Sampling), c_char_p, c_int32]
     library.pagoda_score.argtypes = [POINTER(Scoring), c_char_p, c_int32]
     return library

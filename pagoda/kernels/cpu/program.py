@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Hashable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,18 @@ def round_up(count: int, unit: int = LANES) -> int:
     return -(-count // unit) * unit
 
 
+programs: WeakSet[Program] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a child process nobody is left to give back a lock that another thread held at the fork."""
+    for program in programs:
+        program._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 class Program:
     """Everything the library reads is kept alive here."""
 
@@ -57,7 +70,9 @@ class Program:
         self._logits_record = self._buffers[self._logits_place]
         self._logits_stride = round_up(self._num_logits)
         self._inputs = StepInputs(0)
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._logits: FloatArray | None = None  # where the last run wrote
+        self._lock = threading.Lock()
+        programs.add(self)
         num_pages = [len(pages.keys) for pages in recorder.layers]
         self._limits = native.Limits(max_tokens, 0, (ctypes.c_int64 * len(num_pages))(*num_pages))
         self.nanoseconds: npt.NDArray[np.int64] | None = None
@@ -65,30 +80,44 @@ class Program:
     def measure(self) -> npt.NDArray[np.int64]:
         """From now on add up where the first thread's time goes: by `Operation`, and last its waiting for others."""
         self.nanoseconds = np.zeros(len(Operation) + 1, np.int64)
+        self._inputs.record.nanoseconds = address(self.nanoseconds)
         return self.nanoseconds
 
-    def run(self, batch: RaggedBatch, logit_rows: IntArray) -> FloatArray:
-        """The logits of the given tokens of the step. Threads that call at once take turns."""
-        with self._own_lock():
-            if len(batch.page_tables) != self._inputs.num_groups:
-                self._inputs = StepInputs(len(batch.page_tables))
-                self._limits.num_groups = len(batch.page_tables)
-            step = self._inputs.put(batch, logit_rows)
-            self._reserve_scratch(step, max(batch.context_lens.tolist(), default=1))
-            step.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
-            problem = self._library.pagoda_check_step(self._program, step, self._limits)
+    def run(self, batch: RaggedBatch, logit_rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        """The logits of the given tokens of the step. Threads that call at once take turns.
+
+        `out` may be what an earlier run gave and nobody needs any more: where it is large enough it is used again.
+        """
+        with self._lock:
+            inputs = self._inputs
+            if not inputs.has(batch, logit_rows):
+                inputs = self._take(batch, logit_rows)
+            logits = self._logits
+            if logits is None or out is not logits or len(out) != len(logit_rows):
+                logits = self._new_logits(len(logit_rows))
+            problem = self._library.pagoda_run_checked(
+                self._program, inputs.record, self._limits, self._instruction_set, self._num_threads
+            )
             if problem:
                 raise IndexError(PROBLEMS[problem])
-            logits = aligned_floats(len(logit_rows), self._logits_stride)
-            self._logits_record.data = address(logits)
-            self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
-            return logits[:, : self._num_logits]
+            return logits
 
-    def _own_lock(self) -> threading.Lock:
-        """A child process gets a lock of its own: nobody is left in it to give back one that was held at the fork."""
-        if self._process != os.getpid():
-            self._process, self._lock = os.getpid(), threading.Lock()
-        return self._lock
+    def _take(self, batch: RaggedBatch, logit_rows: IntArray) -> StepInputs:
+        if len(batch.page_tables) != self._inputs.num_groups:
+            self._inputs = StepInputs(len(batch.page_tables))
+            self._limits.num_groups = len(batch.page_tables)
+        inputs = self._inputs
+        inputs.put(batch, logit_rows)
+        # No row that passes the check is longer than its page table.
+        self._reserve_scratch(inputs.record, SLOTS * max([table.shape[1] for table in batch.page_tables], default=1))
+        inputs.record.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
+        return inputs
+
+    def _new_logits(self, num_rows: int) -> FloatArray:
+        memory = aligned_floats(num_rows, self._logits_stride)
+        self._logits_record.data = address(memory)
+        self._logits = memory[:, : self._num_logits]
+        return self._logits
 
     def _reserve_scratch(self, step: native.Step, context_len: int) -> None:
         """For each thread: a decoded panel, or the queries and scores of an attention tile."""

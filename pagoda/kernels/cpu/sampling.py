@@ -40,17 +40,18 @@ class NativeSampler:
         self._instruction_set = instruction_set.encode()
         self._library = native.load_library()
         self._record = native.Sampling()
+        self._logits: FloatArray | None = None
+        self._batch: SamplingBatch | None = None
+        self._kept: list[Any] = []
         self._reserve(1)
 
     def sample(self, logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
         """One token for each row of [rows, vocabulary] logits, which stay as they are."""
         if logits.shape[0] != batch.num_rows:
             raise ValueError(f"{logits.shape[0]} rows of logits for a batch of {batch.num_rows}")
-        logits = _rows_of_floats(logits)
-        if len(logits) > len(self._outcomes):
-            self._reserve(2 * len(logits))
-        record, kept = self._record, _fill(self._record, logits, batch)
-        self._library.pagoda_sample(record, self._instruction_set, self._num_threads)
+        if logits is not self._logits or batch is not self._batch:
+            self._take(logits, batch)
+        self._library.pagoda_sample(self._record, self._instruction_set, self._num_threads)
         token_ids = self._token_ids[: len(logits)].copy()
         outcomes = self._outcomes[: len(logits)]
         is_broken = None
@@ -58,18 +59,24 @@ class NativeSampler:
             left = outcomes.nonzero()[0]
             token_ids[left] = twin.sample(logits[left], rows_of(batch, left)).token_ids
             is_broken = outcomes == BROKEN if BROKEN in outcomes else None
-        del kept
-        return SampledTokens(token_ids, self._logprobs(logits, token_ids, batch), is_broken)
+        logprobs = None if batch.num_logprobs is None else self._logprobs(logits, token_ids, batch.num_logprobs)
+        return SampledTokens(token_ids, logprobs, is_broken)
+
+    def _take(self, logits: FloatArray, batch: SamplingBatch) -> None:
+        """Write a step into the library's record. The same two objects again are taken with the numbers they have then."""
+        if len(logits) > len(self._outcomes):
+            self._reserve(2 * len(logits))
+        floats = _rows_of_floats(logits)
+        self._kept = [floats, *_fill(self._record, floats, batch)]
+        self._logits, self._batch = (logits, batch) if floats is logits else (None, None)
 
     def _reserve(self, num_rows: int) -> None:
         self._token_ids, self._outcomes = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._record.token_ids, self._record.outcomes = address(self._token_ids), address(self._outcomes)
 
-    def _logprobs(self, logits: FloatArray, token_ids: IntArray, batch: SamplingBatch) -> TokenLogprobs | None:
-        if batch.num_logprobs is None:
-            return None
-        rows = np.flatnonzero(batch.num_logprobs >= 0)
-        return self.token_logprobs(logits, token_ids[rows], batch.num_logprobs[rows], rows)
+    def _logprobs(self, logits: FloatArray, token_ids: IntArray, num_logprobs: IntArray) -> TokenLogprobs:
+        rows = np.flatnonzero(num_logprobs >= 0)
+        return self.token_logprobs(logits, token_ids[rows], num_logprobs[rows], rows)
 
     def token_logprobs(
         self,

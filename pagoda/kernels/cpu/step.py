@@ -29,6 +29,10 @@ class StepInputs:
         self._kept: list[npt.NDArray[Any]] = []
         self._kept_rows: npt.NDArray[Any] | None = None
 
+    def has(self, batch: RaggedBatch, logit_rows: npt.NDArray[Any]) -> bool:
+        """Whether these are the objects of the last step."""
+        return batch is self._batch and logit_rows is self._logit_rows
+
     def put(self, batch: RaggedBatch, logit_rows: npt.NDArray[Any]) -> native.Step:
         if batch is not self._batch:
             self._put_batch(batch)
