@@ -6,11 +6,13 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
+from pagoda.engine.background import Background
 from pagoda.engine.loop import EngineLoop
 from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
 from pagoda.executor.forward import EagerForward, RecordedForward
@@ -55,11 +57,12 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
     path = resolve_model(config.model)
     checkpoint = open_checkpoint(path)
     try:
-        tokenizer = load_tokenizer(checkpoint, path)
         model = load_model(checkpoint, progress)
-        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
         kernels = choose_kernels(config, model)
         memory = plan_for(config, model, weight_bytes(model, kernels))
+        with Background(partial(prepare_weights, model, kernels)):
+            tokenizer = load_tokenizer(checkpoint, path)
+        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
         executor = make_executor(config, model, kernels, memory, end_token_ids)
     except BaseException:
@@ -111,6 +114,14 @@ def weight_bytes(model: Model, kernels: CpuKernels | None) -> int:
     return sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
 
 
+def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
+    """Repack what the native kernels will read, so that the first step does not pay for it."""
+    if kernels is None:
+        return
+    for weight in model.weights():
+        kernels.prepare(weight)
+
+
 def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
@@ -153,8 +164,6 @@ def make_executor(
         pages = PageStore(groups, memory.num_pages, config.block_size)
         eager = EagerForward(model, operators, pages.layers)
         return LocalExecutor(operators, eager, rows, pages, end_token_ids)
-    for weight in model.weights():
-        kernels.prepare(weight)
     pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
     recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
     return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

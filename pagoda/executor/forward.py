@@ -13,7 +13,10 @@ from pagoda.models import Model
 
 class Forward(Protocol):
     def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
-        """Run the step; the logits of the tokens at `rows`, in that order. `out`: earlier ones that may be overwritten."""
+        """Run the step; the logits of the tokens at `rows`, in that order.
+
+        `out` are logits of an earlier step that may be overwritten.
+        """
         ...
 
 

@@ -18,7 +18,6 @@ from pagoda.executor.rows import Rows, WorkerRows, in_order
 from pagoda.kernels.base import Array, FloatArray, RaggedBatch
 from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
 
-
 NOTHING: frozenset[int] = frozenset()
 
 

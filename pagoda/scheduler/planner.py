@@ -67,7 +67,8 @@ class Planner:
             return None
         rows = self._rows
         step = self._board.in_flight[-1]
-        room = np.minimum(rows.capacity[step.rows] - rows.computed[step.rows], rows.limit[step.rows] - rows.known[step.rows])
+        in_pages = rows.capacity[step.rows] - rows.computed[step.rows]
+        room = np.minimum(in_pages, rows.limit[step.rows] - rows.known[step.rows])
         return Steady(plan, step, rows.num_moves, int(room.min()))
 
     def _is_undisturbed(self, steady: Steady) -> bool:

@@ -15,8 +15,8 @@ from pagoda.kernels.cpu.memory import address
 class StepInputs:
     """The library's record of a step, and the arrays that it points to.
 
-    A caller that decodes the same rows step after step may change the numbers of its batch in place and hand in the same
-    objects again: then nothing is copied and no address is looked up.
+    A caller that decodes the same rows step after step may change the numbers of its batch in place and hand in the
+    same objects again: then nothing is copied and no address is looked up.
     """
 
     def __init__(self, num_groups: int) -> None:
