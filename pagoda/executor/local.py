@@ -44,7 +44,8 @@ class Asked:
         (drawing,) = plan.draws.nonzero()
         wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
         decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
-        return cls(plan, rows, drawing, rows[drawing], wanted, plan.draws.astype(np.int32), decodes)
+        drawers = rows if decodes else rows[drawing]
+        return cls(plan, rows, drawing, drawers, wanted, plan.draws.astype(np.int32), decodes)
 
     def is_of(self, plan: StepPlan) -> bool:
         mine = self.plan
@@ -124,7 +125,7 @@ class LocalExecutor:
         num_drawing = len(asked.drawing)
         logits = self._logits = self._forward.logits(batch, wanted, self._logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
-        self._rows.num_computed[asked.rows] = batch.context_lens
+        self._rows.computed(asked.rows, batch.context_lens)
         if not num_drawing:
             return StepResult(plan.step_id, asked.num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
         sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)

@@ -57,6 +57,12 @@ class WorkerRows:
 
     def append(self, rows: Rows, token_ids: IntArray) -> None:
         """One new token for each of the rows."""
+        if len(rows) == 1:  # plain numbers are quicker than gathering one
+            (row,) = rows.tolist()
+            place = int(self.num_tokens[row])
+            self.token_ids[row, place] = token_ids[0]
+            self.num_tokens[row] = place + 1
+            return
         places = self.num_tokens[rows]
         self.token_ids[rows, places] = token_ids
         self.num_tokens[rows] = places + 1
@@ -87,6 +93,8 @@ class WorkerRows:
 
     def _next_tokens(self, rows: Rows) -> RaggedBatch:
         """One token of each row."""
+        if len(rows) == 1 and self._decoding is not None and self._is_next_of_one(int(rows[0]), self._decoding):
+            return self._decoding
         positions = self.num_computed[rows]
         context_lens = positions + 1
         token_ids = self.token_ids[rows, positions]
@@ -101,6 +109,23 @@ class WorkerRows:
         batch.positions[:] = positions
         batch.context_lens[:] = context_lens
         return batch
+
+    def _is_next_of_one(self, row: int, batch: RaggedBatch) -> bool:
+        """Put the row's next token into its batch, unless that needs another page."""
+        position = int(self.num_computed[row])
+        if position >= self._decoding_pages * self._page_size:
+            return False
+        batch.token_ids[0] = self.token_ids[row, position]
+        batch.positions[0] = position
+        batch.context_lens[0] = position + 1
+        return True
+
+    def computed(self, rows: Rows, context_lens: IntArray) -> None:
+        """So many tokens of each row have their keys and values now."""
+        if len(rows) == 1:
+            self.num_computed[int(rows[0])] = context_lens[0]
+        else:
+            self.num_computed[rows] = context_lens
 
     def _num_pages(self, context_lens: IntArray) -> int:
         return -(-max(context_lens.tolist(), default=0) // self._page_size)

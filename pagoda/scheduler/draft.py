@@ -67,6 +67,8 @@ class StepInFlight(NamedTuple):
     draws: BoolArray
     num_moves: int
     """How often rows had changed their tenants by then; unchanged, every row still has the same one."""
+    ones: LongArray | None = None
+    """In a step that repeats the one before it: by row of the table, 1 for those that compute a token, 0 for others."""
 
 
 def plan_digest(plan: StepPlan) -> bytes:

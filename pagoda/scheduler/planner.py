@@ -24,6 +24,7 @@ class Steady:
 
     plan: StepPlan
     step: StepInFlight
+    ones: LongArray  # by row: 1 for those of the plan
     num_moves: int
     num_left: int
 
@@ -69,7 +70,9 @@ class Planner:
         step = self._board.in_flight[-1]
         in_pages = rows.capacity[step.rows] - rows.computed[step.rows]
         room = np.minimum(in_pages, rows.limit[step.rows] - rows.known[step.rows])
-        return Steady(plan, step, rows.num_moves, int(room.min()))
+        ones = np.zeros_like(rows.known)
+        ones[step.rows] = 1
+        return Steady(plan, step._replace(ones=ones), ones, rows.num_moves, int(room.min()))
 
     def _is_undisturbed(self, steady: Steady) -> bool:
         board = self._board
@@ -85,9 +88,9 @@ class Planner:
     def _repeat(self, steady: Steady) -> StepPlan:
         steady.num_left -= 1
         board, rows, last = self._board, self._rows, steady.plan
-        rows.computed[steady.step.rows] += 1
-        rows.known[steady.step.rows] += 1
-        rows.in_flight[steady.step.rows] += 1
+        rows.computed += steady.ones
+        rows.known += steady.ones
+        rows.in_flight += steady.ones
         board.in_flight.append(steady.step._replace(step_id=board.step_id))
         arrays = (last.rows, last.sequences, last.num_tokens, last.num_drafts, last.draws)
         return StepPlan(board.step_id, (), (), (), (), *arrays)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
-from pagoda.core.plan import StepPlan
+from pagoda.core.plan import LongArray, StepPlan
 from pagoda.core.sampling_params import MAX_SEQUENCES
 from pagoda.kv_cache import KVCacheManager
 from pagoda.scheduler.board import Board
@@ -126,6 +126,9 @@ class Scheduler:
 
     def _settle(self, step: StepInFlight, outcome: StepOutcome) -> None:
         rows = self.board.rows
+        if step.ones is not None and outcome.num_new is None and step.num_moves == rows.num_moves:
+            self._settle_repeated(step.ones)
+            return
         refused = None
         if outcome.num_new is not None:
             promised = np.where(step.draws, 1 + step.num_drafts, 0)
@@ -147,6 +150,15 @@ class Scheduler:
         rows.in_flight[present] -= 1
         (full,) = (after % self.cache.page_size < after - before).nonzero()  # a page's last token was among them
         for row in present[full].tolist() if len(full) else ():
+            self.board.page_completed(rows.tenant(row))
+
+    def _settle_repeated(self, ones: LongArray) -> None:
+        """One more token of each row, all of them where they were."""
+        rows = self.board.rows
+        rows.settled += ones
+        rows.in_flight -= ones
+        (full,) = (ones > rows.settled % self.cache.page_size).nonzero()
+        for row in full.tolist():
             self.board.page_completed(rows.tenant(row))
 
     def _settle_moved_out(self, step: StepInFlight, moved: np.ndarray, refused: np.ndarray | None) -> None:

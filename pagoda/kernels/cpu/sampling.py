@@ -63,7 +63,7 @@ class NativeSampler:
         return SampledTokens(token_ids, logprobs, is_broken)
 
     def _take(self, logits: FloatArray, batch: SamplingBatch) -> None:
-        """Write a step into the library's record; the same two objects are then taken with whatever numbers they hold."""
+        """Write a step into the library's record; the same two objects are then taken with the numbers they hold."""
         if len(logits) > len(self._outcomes):
             self._reserve(2 * len(logits))
         floats = _rows_of_floats(logits)
