@@ -86,6 +86,14 @@ extern "C" void pagoda_run(const Program *program, const Step *step, const char 
     if (run.kernels) run_together(num_threads, run_program, &run);
 }
 
+// The same for a step that nobody has checked: what is wrong with it, and then it is not run, or 0.
+extern "C" int32_t pagoda_run_checked(
+    const Program *program, const Step *step, const Limits *limits, const char *instruction_set, int32_t num_threads) {
+    const int32_t problem = pagoda_check_step(program, step, limits);
+    if (!problem) pagoda_run(program, step, instruction_set, num_threads);
+    return problem;
+}
+
 extern "C" void pagoda_pack(const char *format, const uint8_t *raw, PackedWeight *weight, int32_t num_threads) {
     Pack job{format, raw, weight};
     run_together(num_threads, pack, &job);

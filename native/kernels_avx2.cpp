@@ -4,6 +4,8 @@
 #include "simd_avx2.h"
 
 #include "instructions.inc"
+#include "sampling.inc"
 
 RunInstruction avx2_kernels() { return run_instruction; }
+Samplers avx2_samplers() { return {sampling::sample_row, sampling::score_entry}; }
 #endif

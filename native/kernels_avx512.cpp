@@ -4,6 +4,8 @@
 #include "simd_avx512.h"
 
 #include "instructions.inc"
+#include "sampling.inc"
 
 RunInstruction avx512_kernels() { return run_instruction; }
+Samplers avx512_samplers() { return {sampling::sample_row, sampling::score_entry}; }
 #endif

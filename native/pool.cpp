@@ -57,7 +57,6 @@ void change(std::atomic<uint32_t> &word, std::atomic<int> &num_parked) {
 struct Team {
     std::mutex mutex;
     int num_members = 1;
-    pid_t owner = 0;
     std::atomic<uint32_t> jobs{0};
     std::atomic<int> num_parked{0};
     std::atomic<int> num_busy{0};
@@ -90,14 +89,22 @@ void *member_main(void *argument) {
     return nullptr;
 }
 
-// Threads do not survive a fork: a child process starts a team of its own.
+// Threads do not survive a fork, and a mutex that one of them held would stay shut: a child process starts a team of its
+// own. That nobody makes a team at the moment of the fork, the two handlers around it see to.
+std::mutex making;
+
+void before_fork() { making.lock(); }
+void in_parent() { making.unlock(); }
+void in_child() {
+    team = nullptr;
+    making.unlock();
+}
+
 Team &current_team() {
-    static std::mutex making;
     std::lock_guard<std::mutex> lock(making);
-    if (!team || team->owner != getpid()) {
-        team = new Team;
-        team->owner = getpid();
-    }
+    static const int registered = pthread_atfork(before_fork, in_parent, in_child);
+    (void)registered;
+    if (!team) team = new Team;
     return *team;
 }
 

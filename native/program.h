@@ -108,3 +108,6 @@ struct Worker {
 };
 
 typedef void (*RunInstruction)(const Program &, const Step &, const Instruction &, const Worker &);
+
+// What is wrong with a step, by number; 0: nothing.
+extern "C" int32_t pagoda_check_step(const Program *program, const Step *step, const Limits *limits);

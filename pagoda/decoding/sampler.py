@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntFlag
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from pagoda.kernels.sampling import BiasCells, Draws, IntArray, Penalties, Sampl
 SEED_MASK = (1 << 64) - 1
 
 
-class Feature(IntFlag):
-    """What a row uses. The steps that no row of a batch uses are left out of it."""
+class Feature:
+    """Bits for what a row uses. The steps that no row of a batch uses are left out of it."""
 
     DRAW = 1
     TOP_K = 2
@@ -30,6 +30,18 @@ class Feature(IntFlag):
     BIAS = 128
     PENALTIES = 256
     LOGPROBS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What stays the same from step to step while the same rows draw. `users` are (entry of the batch, row)."""
+
+    draws: Draws | None
+    allowed: TokenCells | None
+    bias: BiasCells | None
+    num_logprobs: IntArray | None
+    banned_users: list[tuple[int, int]]
+    penalty_users: list[tuple[int, int]]
 
 
 class SamplingState:
@@ -55,6 +67,10 @@ class SamplingState:
         self._num_logprobs = np.full(max_rows, -1, dtype=np.int32)
         self._rules: dict[int, TokenRules] = {}
         self._histories: dict[int, TokenHistory] = {}
+        self._num_special = 0  # rows that use any feature
+        self._gathered: Gathered | None = None
+        self._gathered_rows = b""
+        self._plain = SamplingBatch(0)
 
     def add(
         self,
@@ -71,6 +87,8 @@ class SamplingState:
         features = _features(params, rules)
         self._rules[row] = rules
         self._features[row] = features
+        self._num_special += features != 0
+        self._gathered = None
         self._temperature[row] = 0.0 if params.is_greedy else params.temperature
         self._top_k[row] = params.top_k
         self._top_p[row] = params.top_p
@@ -88,39 +106,65 @@ class SamplingState:
     def remove(self, row: int) -> None:
         del self._rules[row]
         self._histories.pop(row, None)
+        self._num_special -= int(self._features[row] != 0)
         self._features[row] = 0
+        self._gathered = None
 
-    def observe(self, row: int, token_id: int) -> None:
-        history = self._histories.get(row)
-        if history is not None:
-            history.observe(token_id)
+    def observe(self, rows: npt.NDArray[Any], token_ids: IntArray) -> None:
+        """The token that each of the rows drew."""
+        if not self._histories:
+            return
+        for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+            history = self._histories.get(row)
+            if history is not None:
+                history.observe(token_id)
 
     def batch(self, rows: npt.NDArray[Any], positions: npt.NDArray[Any]) -> SamplingBatch:
         """The step for logits whose row i belongs to rows[i] and foretells the token at positions[i]."""
-        features = self._features[rows]
-        used = int(np.bitwise_or.reduce(features, initial=0))
-        if not used:
-            return SamplingBatch(len(rows))
-
-        def users(feature: Feature) -> list[tuple[int, int]]:
-            return [(int(index), int(rows[index])) for index in np.flatnonzero(features & feature)]
-
+        if not self._num_special:
+            return self._greedy(len(rows))
+        name = rows.tobytes()
+        if self._gathered is None or name != self._gathered_rows:
+            self._gathered, self._gathered_rows = self._gather(rows), name
+        same = self._gathered
         return SamplingBatch(
             num_rows=len(rows),
-            draws=self._draws(rows, positions, used) if used & Feature.DRAW else None,
-            allowed=self._allowed(users(Feature.ALLOWED)) if used & Feature.ALLOWED else None,
-            banned=self._banned(users(Feature.BANNED), positions) if used & Feature.BANNED else None,
-            bias=self._bias(users(Feature.BIAS)) if used & Feature.BIAS else None,
-            penalties=self._penalties(users(Feature.PENALTIES), rows) if used & Feature.PENALTIES else None,
-            num_logprobs=self._num_logprobs[rows] if used & Feature.LOGPROBS else None,
+            draws=_at(same.draws, positions) if same.draws is not None else None,
+            allowed=same.allowed,
+            banned=self._banned(same.banned_users, positions) if same.banned_users else None,
+            bias=same.bias,
+            penalties=self._penalties(same.penalty_users, rows) if same.penalty_users else None,
+            num_logprobs=same.num_logprobs,
         )
 
-    def _draws(self, rows: npt.NDArray[Any], positions: npt.NDArray[Any], used: int) -> Draws:
+    def _greedy(self, num_rows: int) -> SamplingBatch:
+        """Rows that ask for nothing but their best tokens; the same record as long as there are as many of them."""
+        if self._plain.num_rows != num_rows:
+            self._plain = SamplingBatch(num_rows)
+        return self._plain
+
+    def _gather(self, rows: npt.NDArray[Any]) -> Gathered:
+        features = self._features[rows]
+        used = int(np.bitwise_or.reduce(features, initial=0))
+
+        def users(feature: int) -> list[tuple[int, int]]:
+            return [(index, int(rows[index])) for index in np.flatnonzero(features & feature).tolist()]
+
+        return Gathered(
+            draws=self._draws(rows, used) if used & Feature.DRAW else None,
+            allowed=self._allowed(users(Feature.ALLOWED)) if used & Feature.ALLOWED else None,
+            bias=self._bias(users(Feature.BIAS)) if used & Feature.BIAS else None,
+            num_logprobs=self._num_logprobs[rows] if used & Feature.LOGPROBS else None,
+            banned_users=users(Feature.BANNED),
+            penalty_users=users(Feature.PENALTIES),
+        )
+
+    def _draws(self, rows: npt.NDArray[Any], used: int) -> Draws:
         return Draws(
             temperature=self._temperature[rows],
             seeds=self._seeds[rows],
             sample_indices=self._sample_indices[rows],
-            positions=np.asarray(positions, dtype=np.int32),
+            positions=np.zeros(0, np.int32),  # a step brings them
             top_k=self._top_k[rows] if used & Feature.TOP_K else None,
             top_p=self._top_p[rows] if used & Feature.TOP_P else None,
             min_p=self._min_p[rows] if used & Feature.MIN_P else None,
@@ -154,7 +198,20 @@ class SamplingState:
         )
 
 
-def _features(params: SamplingParams, rules: TokenRules) -> Feature:
+def _at(draws: Draws, positions: npt.NDArray[Any]) -> Draws:
+    return Draws(
+        draws.temperature,
+        draws.seeds,
+        draws.sample_indices,
+        np.asarray(positions, np.int32),
+        draws.top_k,
+        draws.top_p,
+        draws.min_p,
+        draws.typical_p,
+    )
+
+
+def _features(params: SamplingParams, rules: TokenRules) -> int:
     drawn = not params.is_greedy
     penalised = params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
     uses = {
@@ -169,7 +226,7 @@ def _features(params: SamplingParams, rules: TokenRules) -> Feature:
         Feature.PENALTIES: penalised,
         Feature.LOGPROBS: params.logprobs is not None,
     }
-    return Feature(sum(feature for feature, is_used in uses.items() if is_used))
+    return sum(feature for feature, is_used in uses.items() if is_used)
 
 
 def _cell_rows(users: list[tuple[int, int]], lists: list[IntArray]) -> IntArray:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from pagoda.engine.client import AsyncLLM
+from typing import TYPE_CHECKING, Any
+
 from pagoda.engine.llm import LLM
 from pagoda.engine.output import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
+if TYPE_CHECKING:
+    from pagoda.engine.client import AsyncLLM
+
 __all__ = ["LLM", "AsyncLLM", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"]
+
+
+def __getattr__(name: str) -> Any:
+    """Whoever asks no questions at once need not wait for asyncio."""
+    if name == "AsyncLLM":
+        from pagoda.engine.client import AsyncLLM
+
+        return AsyncLLM
+    raise AttributeError(f"module 'pagoda.engine' has no attribute {name!r}")

@@ -112,7 +112,7 @@ class AnswerBook:
                 self._close(answer)
             elif self._names_pages:
                 names += self._new_names(answer)
-        refused = bool(plan.num_drafts.any())
+        refused = any(plan.num_drafts.tolist())
         outcome = StepOutcome(
             step_id=plan.step_id,
             num_new=tuple(result.num_new.tolist()) if refused else None,

@@ -6,14 +6,16 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
+from pagoda.engine.background import Background
 from pagoda.engine.loop import EngineLoop
 from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
-from pagoda.executor.forward import RecordedForward
+from pagoda.executor.forward import EagerForward, RecordedForward
 from pagoda.executor.memory import (
     FLOAT32_BYTES,
     available_bytes,
@@ -55,11 +57,12 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
     path = resolve_model(config.model)
     checkpoint = open_checkpoint(path)
     try:
-        tokenizer = load_tokenizer(checkpoint, path)
         model = load_model(checkpoint, progress)
-        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
         kernels = choose_kernels(config, model)
         memory = plan_for(config, model, weight_bytes(model, kernels))
+        with Background(partial(prepare_weights, model, kernels)):
+            tokenizer = load_tokenizer(checkpoint, path)
+        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
         executor = make_executor(config, model, kernels, memory, end_token_ids)
     except BaseException:
@@ -111,6 +114,14 @@ def weight_bytes(model: Model, kernels: CpuKernels | None) -> int:
     return sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
 
 
+def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
+    """Repack what the native kernels will read, so that the first step does not pay for it."""
+    if kernels is None:
+        return
+    for weight in model.weights():
+        kernels.prepare(weight)
+
+
 def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
@@ -146,14 +157,13 @@ def make_executor(
 ) -> LocalExecutor:
     groups = model.cache_groups()
     rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
-    operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
     if kernels is None:
+        operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
         for weight in model.weights():
             operators.prepare(weight)
         pages = PageStore(groups, memory.num_pages, config.block_size)
-        return LocalExecutor(model, operators, rows, pages, end_token_ids)
-    for weight in model.weights():
-        kernels.prepare(weight)
+        eager = EagerForward(model, operators, pages.layers)
+        return LocalExecutor(operators, eager, rows, pages, end_token_ids)
     pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
-    forward = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
-    return LocalExecutor(model, operators, rows, pages, end_token_ids, forward)
+    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
+    return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

@@ -131,10 +131,12 @@ class LLM:
         outputs = [self._open(request, text) for request, text in zip(requests, texts, strict=True)]
         with BatchProgress(len(requests), enabled=use_tqdm) as progress:
             try:
-                while len(self._outputs):
-                    for output in self._turn():
-                        progress.update(output)
-                    self._raise_rejected(requests)
+                with interrupts_deferred() as interrupts:
+                    while len(self._outputs):
+                        for output in self._turn():
+                            progress.update(output)
+                        self._raise_rejected(requests)
+                        interrupts.deliver()
             except BaseException:
                 self._abandon(requests)
                 raise
@@ -148,7 +150,7 @@ class LLM:
         try:
             while not is_shown:
                 # Another stream may have turned the engine and finished this one meanwhile.
-                has_news = output.finished or self._turn()
+                has_news = output.finished or self._lone_turn()
                 self._raise_rejected([request])
                 if has_news:
                     is_shown = output.finished
@@ -164,18 +166,21 @@ class LLM:
         self._engine.loop.inbox.append(AddRequest(request))
         return output
 
-    def _turn(self) -> list[RequestOutput]:
-        """One step of the engine; the outputs that changed."""
-        changed = []
+    def _lone_turn(self) -> list[RequestOutput]:
         with interrupts_deferred():
-            for update in self._engine.loop.step():
-                output, then = self._outputs.take(update)
-                if isinstance(then, PagodaError):
-                    self._rejected[update.request_id] = then
-                elif then is not None:
-                    self._engine.loop.inbox.append(then)
-                if output is not None:
-                    changed.append(output)
+            return self._turn()
+
+    def _turn(self) -> list[RequestOutput]:
+        """One step of the engine, which no Ctrl-C may cut short; the outputs that changed."""
+        changed = []
+        for update in self._engine.loop.step():
+            output, then = self._outputs.take(update)
+            if isinstance(then, PagodaError):
+                self._rejected[update.request_id] = then
+            elif then is not None:
+                self._engine.loop.inbox.append(then)
+            if output is not None:
+                changed.append(output)
         return changed
 
     def _raise_rejected(self, requests: list[Request]) -> None:

@@ -95,7 +95,7 @@ class EngineLoop:
         self.scheduler.commit(outcome)
         self._updates += updates
         self.counters.num_steps += 1
-        self.counters.num_computed_tokens += int(plan.num_tokens.sum())
+        self.counters.num_computed_tokens += sum(plan.num_tokens.tolist())
         self.counters.num_drawn_tokens += len(result.token_ids)
 
     def _payloads(self, plan: StepPlan) -> list[RowPayload]:

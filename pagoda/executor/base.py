@@ -7,6 +7,8 @@ from typing import Protocol
 
 from pagoda.core.plan import RowPayload, StepPlan
 from pagoda.core.result import StepResult
+from pagoda.kernels.base import Array, IntArray, KVPages
+from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 
 class Executor(Protocol):
@@ -31,3 +33,11 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class WorkerOperators(Protocol):
+    """The part of the operator table that a worker uses beside the forward pass."""
+
+    def copy_pages(self, pages: KVPages, sources: IntArray, targets: IntArray) -> None: ...
+
+    def sample(self, logits: Array, batch: SamplingBatch) -> SampledTokens: ...

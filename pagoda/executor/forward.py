@@ -12,8 +12,11 @@ from pagoda.models import Model
 
 
 class Forward(Protocol):
-    def logits(self, batch: RaggedBatch, rows: IntArray) -> FloatArray:
-        """Run the step; the logits of the tokens at `rows`, in that order."""
+    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        """Run the step; the logits of the tokens at `rows`, in that order.
+
+        `out` are logits of an earlier step that may be overwritten.
+        """
         ...
 
 
@@ -25,7 +28,7 @@ class EagerForward:
         self._operators = operators
         self._layers = layers
 
-    def logits(self, batch: RaggedBatch, rows: IntArray) -> FloatArray:
+    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
         hidden = self._model.forward(self._operators, batch, self._layers)
         logits: FloatArray = self._model.logits(self._operators, self._operators.take_rows(hidden, rows))
         return logits
@@ -41,5 +44,5 @@ class RecordedForward:
         logits = model.logits(recorder, recorder.take_rows(hidden, batch.token_ids))
         self._program = kernels.compile(recorder, logits, max_tokens)
 
-    def logits(self, batch: RaggedBatch, rows: IntArray) -> FloatArray:
-        return self._program.run(batch, rows)
+    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        return self._program.run(batch, rows, out)

@@ -4,39 +4,79 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
-from pagoda.executor.forward import EagerForward, Forward
+from pagoda.executor.base import WorkerOperators
+from pagoda.executor.forward import Forward
 from pagoda.executor.pages import PageStore
-from pagoda.executor.rows import WorkerRows, in_order
-from pagoda.kernels.base import Array, FloatArray, Operators, RaggedBatch
-from pagoda.kernels.sampling import TokenLogprobs
-from pagoda.models import Model
+from pagoda.executor.rows import Rows, WorkerRows, in_order
+from pagoda.kernels.base import Array, FloatArray, RaggedBatch
+from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
+
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """What a plan's arrays say. The scheduler sends the same arrays as long as the same rows decode."""
+
+    plan: StepPlan
+    rows: Rows
+    drawing: Rows
+    """Entries of the plan that draw."""
+    drawers: Rows
+    """Their rows."""
+    wanted: IntArray
+    """The tokens of the step whose logits they need. None others are computed but those of prompts to be scored."""
+    num_new: IntArray
+    decodes: bool
+    """Every row computes its last known token and nothing else."""
+
+    @classmethod
+    def by(cls, plan: StepPlan) -> Asked:
+        assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
+        rows = plan.rows.astype(np.intp)
+        (drawing,) = plan.draws.nonzero()
+        wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
+        decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
+        drawers = rows if decodes else rows[drawing]
+        return cls(plan, rows, drawing, drawers, wanted, plan.draws.astype(np.int32), decodes)
+
+    def is_of(self, plan: StepPlan) -> bool:
+        mine = self.plan
+        return (
+            plan.rows is mine.rows
+            and plan.num_tokens is mine.num_tokens
+            and plan.num_drafts is mine.num_drafts
+            and plan.draws is mine.draws
+        )
 
 
 class LocalExecutor:
-    """One worker: its rows, its pages, a model and an operator table."""
+    """One worker: its rows, its pages and a forward pass over them."""
 
     lateness = 0
 
     def __init__(
         self,
-        model: Model,
-        operators: Operators,
+        operators: WorkerOperators,
+        forward: Forward,
         rows: WorkerRows,
         pages: PageStore,
         end_token_ids: Iterable[int],
-        forward: Forward | None = None,
     ) -> None:
         self._operators = operators
+        self._forward = forward
         self._rows = rows
         self._pages = pages
-        self._forward = forward or EagerForward(model, operators, pages.layers)
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
+        self._asked: Asked | None = None  # by the last plan
+        self._logits: FloatArray | None = None  # of the last step, for the next one to write over
         self._occupied: set[int] = set()
         self._results: deque[StepResult] = deque()
 
@@ -59,7 +99,8 @@ class LocalExecutor:
             if row in self._occupied:  # a row may start and stop between two plans that reach us
                 self._occupied.remove(row)
                 self._sampling.remove(row)
-        self._pages.copy(plan.page_copies, self._operators)
+        if plan.page_copies:
+            self._pages.copy(plan.page_copies, self._operators)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
             self._occupied.add(start.row)
@@ -73,58 +114,51 @@ class LocalExecutor:
         if plan.is_empty:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, nothing, nothing)
-        assert not plan.num_drafts.any(), "this executor makes no drafts"
-        batch = self._rows.batch(plan.rows, plan.num_tokens)
-        drawing = np.flatnonzero(plan.draws)
-        scored = self._prompts_to_score(plan, batch)
-        # Logits only for the tokens that draw or whose prompt is to be scored.
-        wanted = np.concatenate([batch.row_starts[1:][drawing] - 1, *(rows for _, rows in scored)]).astype(np.int32)
-        logits = self._forward.logits(batch, wanted)
-        scores = self._score_prompts(plan, batch, scored, logits[len(drawing) :])
-        self._rows.num_computed[plan.rows] += plan.num_tokens
-        num_new = plan.draws.astype(np.int32)
-        if not len(drawing):
-            return StepResult(plan.step_id, num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
-        logits = logits[: len(drawing)]
-        broken = frozenset(drawing[~np.isfinite(logits).all(axis=1)].tolist())
-        token_ids, logprobs = self._draw(plan.rows, drawing, logits)
-        return StepResult(plan.step_id, num_new, token_ids, logprobs, scores, broken)
+        asked = self._asked
+        if asked is None or not asked.is_of(plan):
+            asked = self._asked = Asked.by(plan)
+        batch = self._rows.batch(asked.rows, plan.num_tokens)
+        scored = [] if asked.decodes else self._prompts_to_score(asked.rows, batch)
+        wanted = asked.wanted
+        if scored:
+            wanted = np.concatenate([wanted, *(tokens for _, tokens in scored)])
+        num_drawing = len(asked.drawing)
+        logits = self._logits = self._forward.logits(batch, wanted, self._logits)
+        scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
+        self._rows.computed(asked.rows, batch.context_lens)
+        if not num_drawing:
+            return StepResult(plan.step_id, asked.num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
+        sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)
+        logprobs = _logprobs_by_entry(sampled, asked.drawing)
+        broken = frozenset(asked.drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else NOTHING
+        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
 
-    def _draw(
-        self, rows: IntArray, drawing: Array, logits: Array
-    ) -> tuple[IntArray, dict[int, tuple[TokenLogprob, ...]]]:
+    def _draw(self, drawers: Rows, logits: Array) -> SampledTokens:
         """One token for each of the rows."""
-        drawers = rows[drawing]
         sampled = self._operators.sample(logits, self._sampling.batch(drawers, self._rows.num_tokens[drawers]))
         self._rows.append(drawers, sampled.token_ids)
-        for row, token_id in zip(drawers.tolist(), sampled.token_ids.tolist(), strict=True):
-            self._sampling.observe(row, token_id)
-        logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
-        if sampled.logprobs is not None:
-            for index, entry in enumerate(sampled.logprobs.rows.tolist()):
-                record = token_logprob(sampled.logprobs, index, int(sampled.token_ids[entry]))
-                logprobs[int(drawing[entry])] = (record,)
-        return sampled.token_ids, logprobs
+        self._sampling.observe(drawers, sampled.token_ids)
+        return sampled
 
-    def _prompts_to_score(self, plan: StepPlan, batch: RaggedBatch) -> list[tuple[int, IntArray]]:
+    def _prompts_to_score(self, rows: Rows, batch: RaggedBatch) -> list[tuple[int, IntArray]]:
         """Plan entries that want prompt scores, each with the tokens of the step that a prompt token follows."""
-        wanting = np.flatnonzero(self._rows.num_prompt_logprobs[plan.rows] >= 0).tolist()
+        (wanting,) = (self._rows.num_prompt_logprobs[rows] >= 0).nonzero()
         scored = []
-        for entry in wanting:
+        for entry in wanting.tolist():
             tokens = np.arange(batch.row_starts[entry], batch.row_starts[entry + 1], dtype=np.int32)
-            tokens = tokens[batch.positions[tokens] + 1 < self._rows.num_prompt_tokens[plan.rows[entry]]]
+            tokens = tokens[batch.positions[tokens] + 1 < self._rows.num_prompt_tokens[rows[entry]]]
             if len(tokens):
                 scored.append((entry, tokens))
         return scored
 
     def _score_prompts(
-        self, plan: StepPlan, batch: RaggedBatch, scored: list[tuple[int, IntArray]], logits: FloatArray
+        self, rows: Rows, batch: RaggedBatch, scored: list[tuple[int, IntArray]], logits: FloatArray
     ) -> dict[int, tuple[tuple[int, TokenLogprob], ...]]:
         """How likely the model found each prompt token that follows a token of this step."""
         scores = {}
         first = 0
         for entry, tokens in scored:
-            row = int(plan.rows[entry])
+            row = int(rows[entry])
             targets = batch.positions[tokens] + 1
             next_ids = self._rows.token_ids[row, targets]
             mine = logits[first : first + len(tokens)]
@@ -135,6 +169,16 @@ class LocalExecutor:
                 for index, position in enumerate(targets)
             )
         return scores
+
+
+def _logprobs_by_entry(sampled: SampledTokens, drawing: Rows) -> dict[int, tuple[TokenLogprob, ...]]:
+    found = sampled.logprobs
+    if found is None:
+        return {}
+    return {
+        int(drawing[row]): (token_logprob(found, index, int(sampled.token_ids[row])),)
+        for index, row in enumerate(found.rows.tolist())
+    }
 
 
 def token_logprob(found: TokenLogprobs, index: int, token_id: int) -> TokenLogprob:

@@ -8,7 +8,8 @@ import numpy as np
 
 from pagoda.core.cache import CacheGroup
 from pagoda.core.plan import PageCopy
-from pagoda.kernels.base import KVPages, Operators
+from pagoda.executor.base import WorkerOperators
+from pagoda.kernels.base import KVPages
 from pagoda.kernels.reference.paging import new_pages as new_reference_pages
 
 NewPages = Callable[[int, int, int, int], KVPages]
@@ -33,7 +34,7 @@ class PageStore:
                 by_layer[layer] = new_pages(count, page_size, group.num_kv_heads, group.head_dim)
         self.layers = [by_layer[layer] for layer in range(num_layers)]
 
-    def copy(self, copies: Sequence[PageCopy], operators: Operators) -> None:
+    def copy(self, copies: Sequence[PageCopy], operators: WorkerOperators) -> None:
         """Copy pages in every layer of their groups, before anything of the step is written."""
         for index, group in enumerate(self._groups):
             mine = [copy for copy in copies if copy.group == index]

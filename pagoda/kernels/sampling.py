@@ -104,3 +104,5 @@ class TokenLogprobs:
 class SampledTokens:
     token_ids: IntArray
     logprobs: TokenLogprobs | None = None
+    is_broken: npt.NDArray[np.bool_] | None = None
+    """By row: the logits were not all finite, and the token means nothing. None: all rows are sound."""

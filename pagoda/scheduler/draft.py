@@ -8,9 +8,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pagoda.core.plan import BoolArray, IntArray, LongArray, PageCopy, RowStart, StepPlan, TableUpdate
 
+IndexArray = npt.NDArray[np.intp]
 AnyArray = TypeVar("AnyArray", IntArray, BoolArray)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -58,20 +60,50 @@ class StepInFlight(NamedTuple):
     """What a step was asked to do, kept until its result is back."""
 
     step_id: int
-    rows: IntArray
+    rows: IndexArray
     sequences: LongArray
     num_tokens: IntArray
     num_drafts: IntArray
     draws: BoolArray
     num_moves: int
     """How often rows had changed their tenants by then; unchanged, every row still has the same one."""
+    ones: LongArray | None = None
+    """In a step that repeats the one before it: by row of the table, 1 for those that compute a token, 0 for others."""
 
 
 def plan_digest(plan: StepPlan) -> bytes:
     """Equal plans have equal digests, here and in a replay."""
-    digest = hashlib.blake2b(plan.step_id.to_bytes(8, "little"), digest_size=8)
-    for array in (plan.rows, plan.sequences, plan.num_tokens, plan.num_drafts, plan.draws):
-        digest.update(array.data)
+    return _digest(plan, _array_bytes(plan))
+
+
+class PlanDigester:
+    """`plan_digest` for plans that come one after the other and mostly share their arrays."""
+
+    def __init__(self) -> None:
+        self._last: StepPlan | None = None
+        self._bytes = b""
+
+    def digest(self, plan: StepPlan) -> bytes:
+        last = self._last
+        if (
+            last is None
+            or plan.rows is not last.rows
+            or plan.sequences is not last.sequences
+            or plan.num_tokens is not last.num_tokens
+            or plan.num_drafts is not last.num_drafts
+            or plan.draws is not last.draws
+        ):
+            self._last, self._bytes = plan, _array_bytes(plan)
+        return _digest(plan, self._bytes)
+
+
+def _array_bytes(plan: StepPlan) -> bytes:
+    arrays = (plan.rows, plan.sequences, plan.num_tokens, plan.num_drafts, plan.draws)
+    return b"".join([array.tobytes() for array in arrays])
+
+
+def _digest(plan: StepPlan, array_bytes: bytes) -> bytes:
+    digest = hashlib.blake2b(plan.step_id.to_bytes(8, "little") + array_bytes, digest_size=8)
     if plan.stopped or plan.page_copies or plan.started or plan.table_updates:
         orders = (plan.stopped, plan.page_copies, plan.started, plan.table_updates)
         digest.update(_encoder.encode(orders))

@@ -6,6 +6,7 @@ The order is fixed: forks, a token for every decoding row, prompt chunks, newcom
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,17 @@ from pagoda.scheduler.board import Board
 from pagoda.scheduler.decisions import Reason
 from pagoda.scheduler.draft import Decoders, PlanDraft, StepInFlight, as_ints, constant
 from pagoda.scheduler.sequence import Sequence, State, by_rank
+
+
+@dataclass(eq=False, slots=True)
+class Steady:
+    """A plan that only decodes, and for how many steps its rows have room to do the same again."""
+
+    plan: StepPlan
+    step: StepInFlight
+    ones: LongArray  # by row: 1 for those of the plan
+    num_moves: int
+    num_left: int
 
 
 class Planner:
@@ -31,8 +43,12 @@ class Planner:
         self._ones: IntArray = constant(np.ones(num_rows, np.int32))
         self._zeros: IntArray = constant(np.zeros(num_rows, np.int32))
         self._trues: BoolArray = constant(np.ones(num_rows, np.bool_))
+        self._steady: Steady | None = None
 
     def plan(self) -> StepPlan:
+        steady = self._steady
+        if steady is not None and self._is_undisturbed(steady):
+            return self._repeat(steady)
         board = self._board
         draft = PlanDraft(board.step_id, board.stopped_rows, board.table_updates)
         board.stopped_rows, board.table_updates = [], []
@@ -40,7 +56,44 @@ class Planner:
         budget = self._config.max_num_batched_tokens - self._grow_decoders(draft)
         budget = self._continue_prefills(draft, budget)
         self._admit(draft, budget)
-        return self._assemble(draft)
+        plan = self._assemble(draft)
+        self._steady = self._steady_after(plan, draft)
+        return plan
+
+    # -- a step like the last one --------------------------------------------------------------------------------------
+
+    def _steady_after(self, plan: StepPlan, draft: PlanDraft) -> Steady | None:
+        """What must hold for the plans to come to repeat this one: only rows that decode, and room in their pages."""
+        if draft.grants or draft.held_back or self._config.num_draft_tokens or plan.is_empty:
+            return None
+        rows = self._rows
+        step = self._board.in_flight[-1]
+        in_pages = rows.capacity[step.rows] - rows.computed[step.rows]
+        room = np.minimum(in_pages, rows.limit[step.rows] - rows.known[step.rows])
+        ones = np.zeros_like(rows.known)
+        ones[step.rows] = 1
+        return Steady(plan, step._replace(ones=ones), ones, rows.num_moves, int(room.min()))
+
+    def _is_undisturbed(self, steady: Steady) -> bool:
+        board = self._board
+        return (
+            steady.num_left > 0
+            and steady.num_moves == self._rows.num_moves
+            and not board.prefilling
+            and not board.stopped_rows
+            and not board.table_updates
+            and self._queue.peek() is None
+        )
+
+    def _repeat(self, steady: Steady) -> StepPlan:
+        steady.num_left -= 1
+        board, rows, last = self._board, self._rows, steady.plan
+        rows.computed += steady.ones
+        rows.known += steady.ones
+        rows.in_flight += steady.ones
+        board.in_flight.append(steady.step._replace(step_id=board.step_id))
+        arrays = (last.rows, last.sequences, last.num_tokens, last.num_drafts, last.draws)
+        return StepPlan(board.step_id, (), (), (), (), *arrays)
 
     # -- the rows that run ---------------------------------------------------------------------------------------------
 
@@ -292,7 +345,8 @@ class Planner:
             num_drafts=drafts,
             draws=draws,
         )
-        step_record = StepInFlight(plan.step_id, chosen, plan.sequences, tokens, drafts, draws, rows.num_moves)
+        places = chosen.astype(np.intp)
+        step_record = StepInFlight(plan.step_id, places, plan.sequences, tokens, drafts, draws, rows.num_moves)
         self._board.in_flight.append(step_record)
         return plan
 

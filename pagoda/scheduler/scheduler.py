@@ -13,12 +13,12 @@ import numpy as np
 
 from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
-from pagoda.core.plan import StepPlan
+from pagoda.core.plan import LongArray, StepPlan
 from pagoda.core.sampling_params import MAX_SEQUENCES
 from pagoda.kv_cache import KVCacheManager
 from pagoda.scheduler.board import Board
 from pagoda.scheduler.decisions import Decision, Reason
-from pagoda.scheduler.draft import StepInFlight, plan_digest
+from pagoda.scheduler.draft import PlanDigester, StepInFlight
 from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionLog
 from pagoda.scheduler.planner import Planner
@@ -33,6 +33,7 @@ class Scheduler:
         self.cache = cache
         self.board = Board(config, cache, log if log is not None else DecisionLog())
         self._planner = Planner(self.board)
+        self._digester = PlanDigester()
         self.log.attach(self.board)
 
     @property
@@ -86,7 +87,7 @@ class Scheduler:
         self.cache.clock += 1
         self.board.step_id += 1
         plan = self._planner.plan()
-        self.log.record(PlanMade(plan.step_id, now, plan_digest(plan)))
+        self.log.record(PlanMade(plan.step_id, now, self._digester.digest(plan)))
         return plan
 
     def commit(self, outcome: StepOutcome) -> None:
@@ -125,6 +126,9 @@ class Scheduler:
 
     def _settle(self, step: StepInFlight, outcome: StepOutcome) -> None:
         rows = self.board.rows
+        if step.ones is not None and outcome.num_new is None and step.num_moves == rows.num_moves:
+            self._settle_repeated(step.ones)
+            return
         refused = None
         if outcome.num_new is not None:
             promised = np.where(step.draws, 1 + step.num_drafts, 0)
@@ -144,8 +148,17 @@ class Scheduler:
             after -= refused
         rows.settled[present] = after
         rows.in_flight[present] -= 1
-        size = self.cache.page_size
-        for row in present[after // size > before // size].tolist():
+        (full,) = (after % self.cache.page_size < after - before).nonzero()  # a page's last token was among them
+        for row in present[full].tolist() if len(full) else ():
+            self.board.page_completed(rows.tenant(row))
+
+    def _settle_repeated(self, ones: LongArray) -> None:
+        """One more token of each row, all of them where they were."""
+        rows = self.board.rows
+        rows.settled += ones
+        rows.in_flight -= ones
+        (full,) = (ones > rows.settled % self.cache.page_size).nonzero()
+        for row in full.tolist():
             self.board.page_completed(rows.tenant(row))
 
     def _settle_moved_out(self, step: StepInFlight, moved: np.ndarray, refused: np.ndarray | None) -> None:

@@ -256,7 +256,7 @@ def _step_state(step: StepInFlight) -> StepState:
 def _put_step(saved: StepState) -> StepInFlight:
     return StepInFlight(
         saved.step_id,
-        np.array(saved.rows, np.int32),
+        np.array(saved.rows, np.intp),
         np.array(saved.sequences, np.int64),
         np.array(saved.num_tokens, np.int32),
         np.array(saved.num_drafts, np.int32),

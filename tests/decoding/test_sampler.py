@@ -72,8 +72,8 @@ def test_a_tiny_temperature_is_greedy() -> None:
 def test_penalties_follow_what_is_observed() -> None:
     state = SamplingState(2)
     state.add(1, SamplingParams(presence_penalty=1.0), 0, prompt_token_ids=[7, 8, 7], output_token_ids=[8])
-    state.observe(1, 8)
-    state.observe(1, 5)
+    state.observe(np.array([1]), np.array([8]))
+    state.observe(np.array([1]), np.array([5]))
     penalties = state.batch(np.array([1]), np.array([6])).penalties
     assert penalties is not None
     counts = dict(zip(penalties.token_ids.tolist(), penalties.output_counts.tolist(), strict=True))
@@ -84,7 +84,7 @@ def test_a_batch_does_not_change_after_it_is_made() -> None:
     state = SamplingState(1)
     state.add(0, SamplingParams(presence_penalty=1.0, logprobs=1, top_p=0.5), 0, prompt_token_ids=[1])
     batch = state.batch(np.array([0]), np.array([1]))
-    state.observe(0, 1)
+    state.observe(np.array([0]), np.array([1]))
     state.remove(0)
     state.add(0, SamplingParams(temperature=0.1), 9)
     assert batch.penalties is not None and batch.draws is not None

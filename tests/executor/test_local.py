@@ -14,6 +14,7 @@ from pagoda.core.plan import PageCopy, RowPayload, RowStart, StepPlan, TableUpda
 from pagoda.core.result import StepResult
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.executor import LocalExecutor, PageStore, WorkerRows
+from pagoda.executor.forward import EagerForward
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.models import Model
 from tests.models.tiny import SMALL, random_ids, randomize, reference_logits, save_and_load
@@ -39,7 +40,9 @@ class Device:
         groups = model.cache_groups()
         rows = WorkerRows(4, 64, PAGE_SIZE, len(groups))
         pages = PageStore(groups, [40], PAGE_SIZE)
-        self.executor = LocalExecutor(model, ReferenceOperators(), rows, pages, end_token_ids)
+        operators = ReferenceOperators()
+        forward = EagerForward(model, operators, pages.layers)
+        self.executor = LocalExecutor(operators, forward, rows, pages, end_token_ids)
         self.step_id = 0
 
     def step(

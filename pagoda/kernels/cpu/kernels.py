@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from pagoda.kernels.base import Compute, KVPages, Weight
+from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
 from pagoda.kernels.cpu.recorder import LANES, Recorder, Symbol
+from pagoda.kernels.cpu.sampling import NativeSampler
 from pagoda.kernels.cpu.weights import PackedWeights, packed_bytes
+from pagoda.kernels.reference import paging
+from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 
 def why_unavailable(page_size: int, head_dim: int, weights: Iterable[Weight]) -> str:
@@ -38,6 +41,7 @@ class CpuKernels:
         self.num_threads = num_threads or len(os.sched_getaffinity(0))
         self.instruction_set = instruction_set or available_instruction_sets()[0]
         self._weights = PackedWeights(self.num_threads)
+        self._sampler = NativeSampler(self.num_threads, self.instruction_set)
 
     def prepare(self, weight: Weight) -> None:
         """Repack a matrix ahead of the first step; norm weights and biases need nothing."""
@@ -52,6 +56,12 @@ class CpuKernels:
 
     def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int) -> Program:
         return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set)
+
+    def sample(self, logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
+        return self._sampler.sample(logits, batch)
+
+    def copy_pages(self, pages: KVPages, sources: IntArray, targets: IntArray) -> None:
+        paging.copy_pages(pages, sources, targets)
 
     def num_bytes(self) -> int:
         return self._weights.num_bytes()

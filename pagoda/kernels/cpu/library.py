@@ -1,9 +1,9 @@
-"""The native library: its records, as `native/program.h` and `native/weight.h` have them, and its few functions."""
+"""The native library: its records, as the headers in `native/` have them, and its few functions."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class Step(Structure):
         ("num_tokens", c_int64),
         ("num_rows", c_int64),
         ("num_logit_rows", c_int64),
-        ("scratch", POINTER(c_float)),
+        ("scratch", c_void_p),
         ("scratch_stride", c_int64),
         ("nanoseconds", c_void_p),
     ]
@@ -109,6 +109,60 @@ class Step(Structure):
 
 class Limits(Structure):
     _fields_ = [("max_tokens", c_int64), ("num_groups", c_int64), ("num_pages", POINTER(c_int64))]
+
+
+class TokenCells(Structure):
+    _fields_ = [
+        ("rows", c_void_p),
+        ("token_ids", c_void_p),
+        ("values", c_void_p),
+        ("counts", c_void_p),
+        ("count", c_int64),
+    ]
+
+
+class Sampling(Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        ("num_rows", c_int64),
+        ("stride", c_int64),
+        ("vocab_size", c_int64),
+        ("temperature", c_void_p),
+        ("seeds", c_void_p),
+        ("sample_indices", c_void_p),
+        ("positions", c_void_p),
+        ("top_k", c_void_p),
+        ("top_p", c_void_p),
+        ("log_min_p", c_void_p),
+        ("typical_p", c_void_p),
+        ("allowed", TokenCells),
+        ("banned", TokenCells),
+        ("bias", TokenCells),
+        ("penalties", TokenCells),
+        ("repetition", c_void_p),
+        ("presence", c_void_p),
+        ("frequency", c_void_p),
+        ("token_ids", c_void_p),
+        ("outcomes", c_void_p),
+    ]
+
+
+class Scoring(Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        ("stride", c_int64),
+        ("vocab_size", c_int64),
+        ("num_entries", c_int64),
+        ("width", c_int64),
+        ("rows", c_void_p),
+        ("token_ids", c_void_p),
+        ("num_top", c_void_p),
+        ("chosen", c_void_p),
+        ("ranks", c_void_p),
+        ("top_token_ids", c_void_p),
+        ("top_values", c_void_p),
+        ("outcomes", c_void_p),
+    ]
 
 
 @cache
@@ -130,7 +184,10 @@ def _declare(library: Any) -> Any:
     library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
     library.pagoda_check_step.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits)]
     library.pagoda_check_step.restype = c_int32
-    library.pagoda_run.argtypes = [POINTER(Program), POINTER(Step), c_char_p, c_int32]
+    library.pagoda_run_checked.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits), c_char_p, c_int32]
+    library.pagoda_run_checked.restype = c_int32
+    library.pagoda_sample.argtypes = [POINTER(Sampling), c_char_p, c_int32]
+    library.pagoda_score.argtypes = [POINTER(Scoring), c_char_p, c_int32]
     return library
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Hashable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +16,7 @@ from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
 from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
+from pagoda.kernels.cpu.step import StepInputs
 
 SLOTS = 16
 SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
@@ -31,6 +35,18 @@ PROBLEMS = (
 
 def round_up(count: int, unit: int = LANES) -> int:
     return -(-count // unit) * unit
+
+
+programs: WeakSet[Program] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a child process nobody is left to give back a lock that another thread held at the fork."""
+    for program in programs:
+        program._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 class Program:
@@ -53,6 +69,12 @@ class Program:
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
+        self._logits_record = self._buffers[self._logits_place]
+        self._logits_stride = round_up(self._num_logits)
+        self._inputs = StepInputs(0)
+        self._logits: FloatArray | None = None  # where the last run wrote
+        self._lock = threading.Lock()
+        programs.add(self)
         num_pages = [len(pages.keys) for pages in recorder.layers]
         self._limits = native.Limits(max_tokens, 0, (ctypes.c_int64 * len(num_pages))(*num_pages))
         self.nanoseconds: npt.NDArray[np.int64] | None = None
@@ -60,49 +82,54 @@ class Program:
     def measure(self) -> npt.NDArray[np.int64]:
         """From now on add up where the first thread's time goes: by `Operation`, and last its waiting for others."""
         self.nanoseconds = np.zeros(len(Operation) + 1, np.int64)
+        self._inputs.record.nanoseconds = address(self.nanoseconds)
         return self.nanoseconds
 
-    def run(self, batch: RaggedBatch, logit_rows: IntArray) -> FloatArray:
-        """The logits of the given tokens of the step."""
-        num_rows = len(logit_rows)
-        logits = aligned_floats(num_rows, round_up(self._num_logits))
-        self._buffers[self._logits_place].data = address(logits)
-        tables = (native.PageTables * len(batch.page_tables))()
-        kept = [np.ascontiguousarray(table, np.int32) for table in batch.page_tables]
-        for record, table in zip(tables, kept, strict=True):
-            record.pages, record.stride = address(table), table.shape[1]
-        stride = self._reserve_scratch(int(batch.context_lens.max(initial=1)))
-        arrays = [np.ascontiguousarray(array, np.int32) for array in _arrays(batch, logit_rows)]
-        token_ids, positions, row_starts, context_lens, rows = arrays
-        step = native.Step(
-            address(token_ids),
-            address(positions),
-            address(row_starts),
-            address(context_lens),
-            tables,
-            address(rows),
-            len(token_ids),
-            len(context_lens),
-            num_rows,
-            ctypes.cast(address(self._scratch), ctypes.POINTER(ctypes.c_float)),
-            stride,
-            None if self.nanoseconds is None else address(self.nanoseconds),
-        )
-        self._limits.num_groups = len(tables)
-        problem = self._library.pagoda_check_step(self._program, step, self._limits)
-        if problem:
-            raise IndexError(PROBLEMS[problem])
-        self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
-        return logits[:, : self._num_logits]
+    def run(self, batch: RaggedBatch, logit_rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        """The logits of the given tokens of the step. Threads that call at once take turns.
 
-    def _reserve_scratch(self, context_len: int) -> int:
+        `out` may be what an earlier run gave and nobody needs any more: where it is large enough it is used again.
+        """
+        with self._lock:
+            inputs = self._inputs
+            if not inputs.has(batch, logit_rows):
+                inputs = self._take(batch, logit_rows)
+            logits = self._logits
+            if logits is None or out is not logits or len(out) != len(logit_rows):
+                logits = self._new_logits(len(logit_rows))
+            problem = self._library.pagoda_run_checked(
+                self._program, inputs.record, self._limits, self._instruction_set, self._num_threads
+            )
+            if problem:
+                raise IndexError(PROBLEMS[problem])
+            return logits
+
+    def _take(self, batch: RaggedBatch, logit_rows: IntArray) -> StepInputs:
+        if len(batch.page_tables) != self._inputs.num_groups:
+            self._inputs = StepInputs(len(batch.page_tables))
+            self._limits.num_groups = len(batch.page_tables)
+        inputs = self._inputs
+        inputs.put(batch, logit_rows)
+        # No row that passes the check is longer than its page table.
+        self._reserve_scratch(inputs.record, SLOTS * max([table.shape[1] for table in batch.page_tables], default=1))
+        inputs.record.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
+        return inputs
+
+    def _new_logits(self, num_rows: int) -> FloatArray:
+        memory = aligned_floats(num_rows, self._logits_stride)
+        self._logits_record.data = address(memory)
+        self._logits = memory[:, : self._num_logits]
+        return self._logits
+
+    def _reserve_scratch(self, step: native.Step, context_len: int) -> None:
         """For each thread: a decoded panel, or the queries and scores of an attention tile."""
         scores = SCRATCH_QUERIES * (round_up(context_len, SLOTS) + SLOTS + 2 * self._head_width)
-        stride = round_up(max(self._panel_floats, scores))
-        if len(self._scratch) < stride * self._num_threads:
+        needed = round_up(max(self._panel_floats, scores))
+        if step.scratch_stride < needed:
             # Grown by halves, so that a long answer does not move it at every page.
-            self._scratch = aligned_floats(round_up(stride * 3 // 2) * self._num_threads)
-        return len(self._scratch) // self._num_threads // LANES * LANES
+            step.scratch_stride = round_up(needed * 3 // 2)
+            self._scratch = aligned_floats(step.scratch_stride * self._num_threads)
+            step.scratch = address(self._scratch)
 
     def _lay_out(self) -> native.Program:
         recorder = self._recorder
@@ -245,10 +272,6 @@ def _is_own(item: Any, own: frozenset[int] | None) -> bool:
 
 def _place(item: Any, places: dict[int, int]) -> Hashable:
     return ("buffer", places[item.value]) if isinstance(item, Symbol) else item
-
-
-def _arrays(batch: RaggedBatch, logit_rows: IntArray) -> tuple[npt.NDArray[Any], ...]:
-    return batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, logit_rows
 
 
 def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pagoda.kernels.base import FloatArray, Weight
 from pagoda.kernels.cpu.library import FORMATS, PackedWeight, load_library
-from pagoda.kernels.cpu.memory import address, aligned_bytes
+from pagoda.kernels.cpu.memory import address, aligned_bytes, release
 
 
 def packed_bytes(weight: Weight) -> int:
@@ -69,5 +69,6 @@ class PackedWeights:
         packed.data = address(memory)
         name = weight.format.encode()
         load_library().pagoda_pack(name, address(raw), ctypes.byref(packed), self._num_threads)
+        release(weight.raw)
         self._kept.append(memory)
         return packed

@@ -14,8 +14,8 @@ LANES = 16
 
 
 def round_inputs(x: FloatArray) -> FloatArray:
-    """[T, columns], every value the one that stands for it: a byte times the scale of its 32 columns, or itself where it
-    is larger than five times the root mean square of its row. A row that is not finite has no values."""
+    """[T, columns], every value the one that stands for it: a byte times the scale of its 32 columns, or itself where
+    it is larger than five times the root mean square of its row. A row that is not finite has no values."""
     limit = np.maximum(OUTLIER_SIZE * np.sqrt(_mean_squares(x)), SMALLEST_OUTLIER)
     stands_out = np.abs(x) > limit[:, None]
     blocks = np.where(stands_out, np.float32(0), x).reshape(len(x), -1, BLOCK)

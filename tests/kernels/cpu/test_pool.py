@@ -157,3 +157,36 @@ def test_many_sets_of_kernels_in_one_process_take_turns():
     for turn in range(200):
         number = turn * 7 % 20
         assert_same_bits(programs[number].run(flat_batch(6), rows), expected[number % 4])
+
+
+def test_threads_that_share_one_program_take_turns():
+    program = deep_program(CpuKernels(2), 0)
+    rows = np.arange(6, dtype=np.int32)
+    batches = [flat_batch(6), flat_batch(3), flat_batch(1)]
+    expected = [program.run(batch, rows[: len(batch.token_ids)]) for batch in batches]
+
+    def call(number: int) -> None:
+        batch = batches[number % 3]
+        for _ in range(100):
+            assert_same_bits(program.run(batch, rows[: len(batch.token_ids)]), expected[number % 3])
+
+    with ThreadPoolExecutor(6) as callers:
+        list(callers.map(call, range(6)))
+
+
+def test_a_fork_while_another_thread_runs_the_same_program():
+    output = run_process("""
+        shared = program(3)
+        expected = run(shared)
+        stop = threading.Event()
+        def work():
+            while not stop.is_set():
+                run(shared)
+        worker = threading.Thread(target=work)
+        worker.start()
+        codes = [answer_of_a_child(lambda: run(shared) == expected) for _ in range(20)]
+        stop.set()
+        worker.join()
+        print(codes == [0] * 20)
+    """)
+    assert output == "True"

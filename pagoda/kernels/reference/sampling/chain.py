@@ -23,7 +23,8 @@ def sample(logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
     if logits.shape[0] != batch.num_rows:
         raise ValueError(f"{logits.shape[0]} rows of logits for a batch of {batch.num_rows}")
     token_ids = _choose(_shape(logits, batch), batch.draws)
-    return SampledTokens(token_ids, _logprobs(logits, token_ids, batch))
+    is_broken = np.array([not np.isfinite(row).all() for row in logits], np.bool_)
+    return SampledTokens(token_ids, _logprobs(logits, token_ids, batch), is_broken if is_broken.any() else None)
 
 
 def _shape(logits: FloatArray, batch: SamplingBatch) -> FloatArray:
