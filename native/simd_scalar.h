@@ -93,8 +93,37 @@ inline void from_nibbles(const uint8_t *p, Lanes &low, Lanes &high) {
         high.v[i] = (float)(p[i] >> 4);
     }
 }
+inline Lanes absolute(Lanes a) {
+    for (float &x : a.v) x = std::fabs(x);
+    return a;
+}
+// 0 where x lies below the limit, else the value; what is no number is not below.
+inline Lanes zero_below(Lanes value, Lanes x, float limit) {
+    for (int i = 0; i < 16; i++) value.v[i] = x.v[i] < limit ? 0.0f : value.v[i];
+    return value;
+}
+// Lanes eight, four, two and one apart are put together.
+inline float fold_add(Lanes a) {
+    for (int apart = 8; apart; apart /= 2)
+        for (int i = 0; i < apart; i++) a.v[i] += a.v[i + apart];
+    return a.v[0];
+}
+inline float fold_max(Lanes a) {
+    for (int apart = 8; apart; apart /= 2)
+        for (int i = 0; i < apart; i++) a.v[i] = a.v[i] > a.v[i + apart] ? a.v[i] : a.v[i + apart];
+    return a.v[0];
+}
+// Halves, rounded to the nearest, to the even one between two.
+inline void to_half(uint16_t *p, Lanes a) {
+    for (int i = 0; i < 16; i++) p[i] = float_to_half(a.v[i]);
+}
+// Whole numbers of at most 127 in size.
+inline void to_int8(int8_t *p, Lanes a) {
+    for (int i = 0; i < 16; i++) p[i] = (int8_t)a.v[i];
+}
 
 constexpr int TOKEN_TILE = 4;
+constexpr int LANE_SUMS = 4;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 1;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
 

@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
+from pagoda.core.cache import KVCacheType
+from pagoda.kernels.base import NUMPY_TYPES, FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
 from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
 
 SLOTS = 16
-SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
+# For each thread attention keeps so many vectors of a head, and so many single numbers.
+SCRATCH_VECTORS = 24 + 24 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
+SCRATCH_NUMBERS = 24 * 128  # scores
+SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
+PART_FLOATS = 1 << 22  # what threads leave each other of it, at most; memory that nobody touches costs nothing
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
+KV_TYPES = {"float32": 0, "float16": 1, "int8": 2}
 # What `pagoda_check_step` finds, by number.
 PROBLEMS = (
     "",
@@ -49,8 +55,8 @@ class Program:
         self._memory: list[Any] = []
         self._panel_floats = PANEL_GROUPS * LANES * max(w.num_columns for w in recorder.weights.packed)
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
-        self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
+        self._reserve_scratch()
         num_pages = [len(pages.keys) for pages in recorder.layers]
         self._limits = native.Limits(max_tokens, 0, (ctypes.c_int64 * len(num_pages))(*num_pages))
         self.nanoseconds: npt.NDArray[np.int64] | None = None
@@ -67,9 +73,9 @@ class Program:
         self._buffers[self._logits_place].data = address(logits)
         tables = (native.PageTables * len(batch.page_tables))()
         kept = [np.ascontiguousarray(table, np.int32) for table in batch.page_tables]
-        for record, table in zip(tables, kept, strict=True):
-            record.pages, record.stride = address(table), table.shape[1]
-        stride = self._reserve_scratch(int(batch.context_lens.max(initial=1)))
+        orders = np.empty((len(kept), len(batch.context_lens)), np.int32)
+        for record, table, order in zip(tables, kept, orders, strict=True):
+            record.pages, record.stride, record.order = address(table), table.shape[1], address(order)
         arrays = [np.ascontiguousarray(array, np.int32) for array in _arrays(batch, logit_rows)]
         token_ids, positions, row_starts, context_lens, rows = arrays
         step = native.Step(
@@ -78,12 +84,18 @@ class Program:
             address(row_starts),
             address(context_lens),
             tables,
+            len(tables),
             address(rows),
             len(token_ids),
             len(context_lens),
             num_rows,
             ctypes.cast(address(self._scratch), ctypes.POINTER(ctypes.c_float)),
-            stride,
+            self._scratch.shape[1],
+            address(self._parts),
+            len(self._parts),
+            address(self._arrivals),
+            len(self._arrivals),
+            address(self._claims),
             None if self.nanoseconds is None else address(self.nanoseconds),
         )
         self._limits.num_groups = len(tables)
@@ -93,14 +105,13 @@ class Program:
         self._library.pagoda_run(self._program, step, self._instruction_set, self._num_threads)
         return logits[:, : self._num_logits]
 
-    def _reserve_scratch(self, context_len: int) -> int:
-        """For each thread: a decoded panel, or the queries and scores of an attention tile."""
-        scores = SCRATCH_QUERIES * (round_up(context_len, SLOTS) + SLOTS + 2 * self._head_width)
-        stride = round_up(max(self._panel_floats, scores))
-        if len(self._scratch) < stride * self._num_threads:
-            # Grown by halves, so that a long answer does not move it at every page.
-            self._scratch = aligned_floats(round_up(stride * 3 // 2) * self._num_threads)
-        return len(self._scratch) // self._num_threads // LANES * LANES
+    def _reserve_scratch(self) -> None:
+        """For each thread a decoded panel, or the block of queries that attention is at; and what threads share."""
+        block = SCRATCH_VECTORS * self._head_width + SCRATCH_NUMBERS
+        self._scratch = aligned_floats(self._num_threads, round_up(max(self._panel_floats, block)))
+        self._parts = aligned_floats(PART_FLOATS)
+        self._arrivals = np.zeros(SPLITS_A_THREAD * self._num_threads, np.int32)
+        self._claims = np.zeros(len(self._instructions), np.int32)
 
     def _lay_out(self) -> native.Program:
         recorder = self._recorder
@@ -123,6 +134,9 @@ class Program:
         self._layers = (native.LayerPages * len(recorder.layers))()
         for record, pages in zip(self._layers, recorder.layers, strict=True):
             record.keys, record.values = address(pages.keys), address(pages.values)
+            if pages.key_scales is not None and pages.value_scales is not None:
+                record.key_scales, record.value_scales = address(pages.key_scales), address(pages.value_scales)
+            record.type, record.number_bytes = KV_TYPES[pages.keys.dtype.name], pages.keys.itemsize
             record.num_heads, record.head_width = pages.values.shape[1], pages.values.shape[3]
         return native.Program(
             self._instructions,
@@ -208,8 +222,14 @@ def _arrays(batch: RaggedBatch, logit_rows: IntArray) -> tuple[npt.NDArray[Any],
     return batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, logit_rows
 
 
-def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
+def new_pages(
+    num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, kv_cache_type: KVCacheType = "f32"
+) -> KVPages:
     """Keys lie with their slots side by side, values with their elements: what a lane of each kernel wants."""
-    keys = np.zeros((num_pages, num_kv_heads, head_dim, page_size), np.float32)
-    values = np.zeros((num_pages, num_kv_heads, page_size, head_dim), np.float32)
-    return KVPages(keys, values)
+    number = NUMPY_TYPES[kv_cache_type]
+    keys = np.zeros((num_pages, num_kv_heads, head_dim, page_size), number)
+    values = np.zeros((num_pages, num_kv_heads, page_size, head_dim), number)
+    if kv_cache_type != "int8":
+        return KVPages(keys, values)
+    scales = (num_pages, num_kv_heads, page_size)
+    return KVPages(keys, values, np.zeros(scales, np.float32), np.zeros(scales, np.float32))
