@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
@@ -111,6 +112,10 @@ def weight_bytes(model: Model, kernels: CpuKernels | None) -> int:
     return sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
 
 
+def kv_cache_type(config: EngineConfig) -> KVCacheType:
+    return "f32" if config.kv_cache_type == "auto" else config.kv_cache_type
+
+
 def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
@@ -118,6 +123,7 @@ def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPla
         page_size=config.block_size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        kv_cache_type=kv_cache_type(config),
     )
     context = model.config.max_positions
     if config.max_model_len is not None and config.max_model_len > context:
@@ -150,10 +156,10 @@ def make_executor(
     if kernels is None:
         for weight in model.weights():
             operators.prepare(weight)
-        pages = PageStore(groups, memory.num_pages, config.block_size)
+        pages = PageStore(groups, memory.num_pages, config.block_size, kv_cache_type=kv_cache_type(config))
         return LocalExecutor(model, operators, rows, pages, end_token_ids)
     for weight in model.weights():
         kernels.prepare(weight)
-    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
+    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages, kv_cache_type(config))
     forward = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
     return LocalExecutor(model, operators, rows, pages, end_token_ids, forward)

@@ -44,7 +44,7 @@ NUMPY_TYPES: dict[KVCacheType, type[np.generic]] = {"f32": np.float32, "f16": np
 class KVPages:
     """One layer's keys and values, in pages: two arrays of [num_pages, page_size, num_kv_heads, head_dim].
 
-    Bytes come with scales of [num_pages, page_size, num_kv_heads]. A device may order all axes but the first its own way.
+    Bytes come with scales of [num_pages, page_size, num_kv_heads]. A device may order all axes but the first anew.
     """
 
     keys: Array
