@@ -14,7 +14,7 @@ from tests.engine.independence import ALONE, Variant, differences, run
 from tests.engine.test_independence import random_cases
 
 TYPES = ("f32", "f16", "int8")
-# How far log-probabilities may move: much for bytes, since the heads of the tiny model are short and its weights random.
+# How far log-probabilities may move: much for bytes, since the tiny model has short heads and random weights.
 LOSS = {"f32": 0.0, "f16": 0.02, "int8": 0.4}
 
 
