@@ -20,7 +20,7 @@ SLOTS = 16
 SCRATCH_VECTORS = 24 + 24 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
 SCRATCH_NUMBERS = 24 * 128  # scores
 SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
-PART_FLOATS = 1 << 22  # what threads leave each other of it, at most; memory that nobody touches costs nothing
+PART_FLOATS = 1 << 20  # what threads leave each other of it, at most; memory that nobody touches costs nothing
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
 KV_TYPES = {"float32": 0, "float16": 1, "int8": 2}
 # What `pagoda_check_step` finds, by number.
