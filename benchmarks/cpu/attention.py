@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import machine, print_table
+from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import KVPages, RaggedBatch
 from pagoda.kernels.cpu import CpuKernels
 from pagoda.kernels.cpu.program import Program
@@ -59,11 +60,10 @@ def fill(pages: KVPages) -> KVPages:
     return pages
 
 
-def compile_for(model: Model, kernels: CpuKernels, kv_cache_type: str, shape: Shape) -> Program:
+def compile_for(model: Model, kernels: CpuKernels, kv_cache_type: KVCacheType, shape: Shape) -> Program:
     config = model.config
-    kinds = () if kv_cache_type == "f32" else (kv_cache_type,)
     layers = [
-        fill(kernels.new_pages(shape.num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim, *kinds))
+        fill(kernels.new_pages(shape.num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim, kv_cache_type))
         for _ in range(config.num_layers)
     ]
     recorder = kernels.recorder(layers)
@@ -84,7 +84,7 @@ def measure(program: Program, batch: RaggedBatch, repeats: int) -> np.ndarray:
     return np.median(samples, axis=0)
 
 
-def shapes(contexts: list[int], only: str) -> list[Shape]:
+def shapes(contexts: list[int], only: list[str]) -> list[Shape]:
     found = []
     if "one" in only:
         found += [Shape(1, 1, context) for context in contexts]
