@@ -83,6 +83,8 @@ extern "C" int32_t pagoda_supports(const char *instruction_set) { return kernels
 
 extern "C" void pagoda_run(const Program *program, const Step *step, const char *instruction_set, int32_t num_threads) {
     Run run{program, step, kernels_for(instruction_set)};
+    for (int64_t g = 0; g < step->num_tables; g++) order_rows(*step, step->tables[g]);
+    std::memset(step->claims, 0, (size_t)program->num_instructions * sizeof(int32_t));
     if (run.kernels) run_together(num_threads, run_program, &run);
 }
 

@@ -1,4 +1,4 @@
-// IEEE half precision to single, exactly.
+// IEEE half precision to single, exactly, and back, rounded to the nearest (the even one between two).
 #pragma once
 
 #include <cstdint>
@@ -21,4 +21,23 @@ static inline float half_to_float(uint16_t h) {
     float value;
     std::memcpy(&value, &bits, 4);
     return value;
+}
+
+static inline uint16_t float_to_half(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));  // no number
+    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // rounds beyond the largest half
+    if (bits < 0x38800000) {
+        // Below 2^-14 halves lie 2^-24 apart, as singles do from 0.5 to 1: the sum is rounded to one of them.
+        float magnitude;
+        std::memcpy(&magnitude, &bits, 4);
+        magnitude += 0.5f;
+        std::memcpy(&bits, &magnitude, 4);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + (bits >> 13 & 1);
+    return (uint16_t)(sign | ((bits - 0x38000000) >> 13));
 }

@@ -1,6 +1,7 @@
 // The kernels for AVX512; nothing in this file may run before the machine was asked whether it has it.
 #if defined(__x86_64__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include "simd_avx512.h"
 
 #include "instructions.inc"

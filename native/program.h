@@ -54,10 +54,16 @@ struct Rope {
     int64_t own_stride;  // as for buffers
 };
 
-// Keys stand as [page][head][element][slot], values as [page][head][slot][element].
+enum KVType : int32_t { KV_F32 = 0, KV_F16 = 1, KV_INT8 = 2 };
+
+// Keys stand as [page][head][element][slot], values as [page][head][slot][element], scales as [page][head][slot].
 struct LayerPages {
-    float *keys;
-    float *values;
+    void *keys;
+    void *values;
+    float *key_scales;  // bytes have them, else null
+    float *value_scales;
+    int64_t type;
+    int64_t number_bytes;
     int64_t num_heads;
     int64_t head_width;
 };
@@ -65,6 +71,7 @@ struct LayerPages {
 struct PageTables {
     const int32_t *pages;
     int64_t stride;
+    int32_t *order;  // the rows, those that begin with the same pages side by side; made when the step begins
 };
 
 struct Program {
@@ -84,12 +91,19 @@ struct Step {
     const int32_t *row_starts;
     const int32_t *context_lens;
     const PageTables *tables;  // by cache group
+    int64_t num_tables;
     const int32_t *logit_rows;
     int64_t num_tokens;
     int64_t num_rows;
     int64_t num_logit_rows;
     float *scratch;  // for all threads, scratch_stride apart
     int64_t scratch_stride;
+    // Attention: what a thread found for others to use, and counts that threads share.
+    float *parts;
+    int64_t num_part_floats;
+    int32_t *arrivals;  // 0 between instructions
+    int64_t num_arrivals;
+    int32_t *claims;  // by instruction; 0 when the step begins
     int64_t *nanoseconds;  // by operation, the first thread's; one more for its waiting. Null: nobody wants to know
 };
 
@@ -106,6 +120,9 @@ struct Worker {
     float *scratch;
     bool is_alone;  // the step has a single token: small things are done by every thread, which takes less than a meeting
 };
+
+// Puts rows side by side whose tables begin with the same pages.
+void order_rows(const Step &step, const PageTables &tables);
 
 typedef void (*RunInstruction)(const Program &, const Step &, const Instruction &, const Worker &);
 

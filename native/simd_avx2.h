@@ -47,21 +47,41 @@ inline __m256 int8_part(const int8_t *p) {
 }
 inline Lanes from_int8(const int8_t *p) { return {int8_part(p), int8_part(p + 8)}; }
 inline __m256i words(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
-// Over all lanes; the sum of whole numbers, so that their order does not show.
-inline float highest(Lanes x) {
-    const __m256 eight = _mm256_max_ps(x.a, x.b);
-    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+inline Lanes absolute(Lanes x) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
 }
-inline float whole_sum(Lanes x) {
-    const __m256 eight = _mm256_add_ps(x.a, x.b);
+// 0 where x lies below the limit, else the value; what is no number is not below.
+inline Lanes zero_below(Lanes value, Lanes x, float limit) {
+    const __m256 bound = _mm256_set1_ps(limit);
+    return {_mm256_and_ps(value.a, _mm256_cmp_ps(x.a, bound, _CMP_NLT_UQ)),
+            _mm256_and_ps(value.b, _mm256_cmp_ps(x.b, bound, _CMP_NLT_UQ))};
+}
+// Lanes eight, four, two and one apart are put together.
+inline float fold_add(Lanes x) {
+    __m256 eight = _mm256_add_ps(x.a, x.b);
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
-inline __m256 magnitude(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-inline Lanes magnitude(Lanes x) { return {magnitude(x.a), magnitude(x.b)}; }
+inline float fold_max(Lanes x) {
+    __m256 eight = _mm256_max_ps(x.a, x.b);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// Halves, rounded to the nearest, to the even one between two.
+inline void to_half(uint16_t *p, Lanes x) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+// Whole numbers of at most 127 in size.
+inline void to_int8(int8_t *p, Lanes x) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)p, bytes);
+}
 // 1 where x > y, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes x, Lanes y) {
     const int a = _mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ));
@@ -71,13 +91,6 @@ inline uint32_t where_greater(Lanes x, Lanes y) {
 inline Lanes zero_where_greater(Lanes values, Lanes x, Lanes y) {
     return {_mm256_andnot_ps(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), values.a),
             _mm256_andnot_ps(_mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ), values.b)};
-}
-// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
-inline void store_int8(int8_t *p, Lanes x) {
-    const __m256i narrow = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
-    const __m256i ordered = _mm256_permute4x64_epi64(narrow, 0xd8);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
-    _mm_storeu_si128((__m128i *)p, bytes);
 }
 
 // Products of small whole numbers: the lanes that one register of sums holds.
@@ -137,6 +150,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 6;
+constexpr int LANE_SUMS = 6;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
 constexpr int INTEGER_TILE = 4;

@@ -34,17 +34,37 @@ inline Lanes from_bfloat(const uint16_t *p) {
 inline Lanes from_int8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-// Over all lanes; the sum of whole numbers, so that their order does not show.
-inline float highest(Lanes a) { return _mm512_reduce_max_ps(a); }
-inline float whole_sum(Lanes a) { return _mm512_reduce_add_ps(a); }
-inline Lanes magnitude(Lanes a) { return _mm512_abs_ps(a); }
 // 1 where a > b, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 inline Lanes zero_where_greater(Lanes values, Lanes a, Lanes b) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NGT_UQ), values);
 }
-// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
-inline void store_int8(int8_t *p, Lanes a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a))); }
+inline Lanes absolute(Lanes x) { return _mm512_abs_ps(x); }
+// 0 where x lies below the limit, else the value; what is no number is not below.
+inline Lanes zero_below(Lanes value, Lanes x, float limit) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_NLT_UQ), value);
+}
+// Lanes eight, four, two and one apart are put together.
+inline float fold_add(Lanes x) {
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float fold_max(Lanes x) {
+    __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// Halves, rounded to the nearest, to the even one between two.
+inline void to_half(uint16_t *p, Lanes x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+// Whole numbers of at most 127 in size.
+inline void to_int8(int8_t *p, Lanes x) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
 
 // Products of small whole numbers: the lanes that one register of sums holds.
 typedef __m512 Part;
@@ -93,6 +113,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 12;
+constexpr int LANE_SUMS = 24;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 4;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 2;
 constexpr int INTEGER_TILE = 12;

@@ -87,20 +87,33 @@ inline Lanes from_int8(const int8_t *p) {
     for (int i = 0; i < 16; i++) r.v[i] = (float)p[i];
     return r;
 }
-// Over all lanes; the sum of whole numbers, so that their order does not show.
-inline float highest(Lanes a) {
-    float value = a.v[0];
-    for (float x : a.v) value = x > value ? x : value;
-    return value;
-}
-inline float whole_sum(Lanes a) {
-    float sum = 0.0f;
-    for (float x : a.v) sum += x;
-    return sum;
-}
-inline Lanes magnitude(Lanes a) {
+inline Lanes absolute(Lanes a) {
     for (float &x : a.v) x = std::fabs(x);
     return a;
+}
+// 0 where x lies below the limit, else the value; what is no number is not below.
+inline Lanes zero_below(Lanes value, Lanes x, float limit) {
+    for (int i = 0; i < 16; i++) value.v[i] = x.v[i] < limit ? 0.0f : value.v[i];
+    return value;
+}
+// Lanes eight, four, two and one apart are put together.
+inline float fold_add(Lanes a) {
+    for (int apart = 8; apart; apart /= 2)
+        for (int i = 0; i < apart; i++) a.v[i] += a.v[i + apart];
+    return a.v[0];
+}
+inline float fold_max(Lanes a) {
+    for (int apart = 8; apart; apart /= 2)
+        for (int i = 0; i < apart; i++) a.v[i] = a.v[i] > a.v[i + apart] ? a.v[i] : a.v[i + apart];
+    return a.v[0];
+}
+// Halves, rounded to the nearest, to the even one between two.
+inline void to_half(uint16_t *p, Lanes a) {
+    for (int i = 0; i < 16; i++) p[i] = float_to_half(a.v[i]);
+}
+// Whole numbers of at most 127 in size.
+inline void to_int8(int8_t *p, Lanes a) {
+    for (int i = 0; i < 16; i++) p[i] = (int8_t)a.v[i];
 }
 // 1 where a > b, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes a, Lanes b) {
@@ -112,10 +125,6 @@ inline Lanes zero_where_greater(Lanes values, Lanes a, Lanes b) {
     for (int i = 0; i < 16; i++)
         if (a.v[i] > b.v[i]) values.v[i] = 0.0f;
     return values;
-}
-// Whole numbers within a byte, stored as bytes; what is no number is stored as anything.
-inline void store_int8(int8_t *p, Lanes a) {
-    for (int i = 0; i < 16; i++) p[i] = (int8_t)(std::fabs(a.v[i]) < 128.0f ? a.v[i] : 0.0f);
 }
 
 // Products of small whole numbers: the lanes that one register of sums holds.
@@ -186,6 +195,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 4;
+constexpr int LANE_SUMS = 4;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 1;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
 constexpr int INTEGER_TILE = 4;

@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+KVCacheType = Literal["f32", "f16", "int8"]
+"""How a key or a value is kept: as computed, as halves, or as bytes with a scale for each token and head."""
+SCALE_BYTES = 4
+
 
 class CacheGroup(msgspec.Struct, frozen=True):
     """Layers whose keys and values live and die together; a row has one page table for each group.
@@ -19,8 +23,13 @@ class CacheGroup(msgspec.Struct, frozen=True):
     head_dim: int
     window: int = 0
 
-    def bytes_per_token(self, bytes_per_value: int) -> int:
-        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * bytes_per_value
+    def bytes_per_token(self, kv_cache_type: KVCacheType) -> int:
+        bytes_per_head = {
+            "f32": 4 * self.head_dim,
+            "f16": 2 * self.head_dim,
+            "int8": self.head_dim + SCALE_BYTES,
+        }
+        return 2 * len(self.layers) * self.num_kv_heads * bytes_per_head[kv_cache_type]
 
     def first_seen(self, num_tokens: int) -> int:
         """The first position that the token after `num_tokens` others still looks at."""

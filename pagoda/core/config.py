@@ -37,6 +37,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keep computed pages for later requests that begin with the same tokens."""
     block_size: int = 16
     """Tokens in a page of the KV cache."""
+    kv_cache_type: Literal["auto", "f32", "f16", "int8"] = "auto"
+    """How keys and values are kept: as computed, as halves, or as bytes with scales; auto: as computed."""
     gpu_memory_utilization: float = 0.5
     """Share of the device's free memory that weights and cache may take; on a CPU that is main memory."""
     num_pages: int | None = None
@@ -50,6 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             "dtype": ("auto", "float32"),
             "kernels": ("auto", "native", "reference"),
             "compute": ("auto", "f32", "int8"),
+            "kv_cache_type": ("auto", "f32", "f16", "int8"),
             "scheduling_policy": ("fcfs", "priority"),
             "enable_prefix_caching": (True, False),
         }

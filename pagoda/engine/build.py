@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
@@ -122,6 +123,10 @@ def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
         kernels.prepare(weight)
 
 
+def kv_cache_type(config: EngineConfig) -> KVCacheType:
+    return "f32" if config.kv_cache_type == "auto" else config.kv_cache_type
+
+
 def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
@@ -129,6 +134,7 @@ def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPla
         page_size=config.block_size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        kv_cache_type=kv_cache_type(config),
     )
     context = model.config.max_positions
     if config.max_model_len is not None and config.max_model_len > context:
@@ -161,9 +167,9 @@ def make_executor(
         operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
         for weight in model.weights():
             operators.prepare(weight)
-        pages = PageStore(groups, memory.num_pages, config.block_size)
+        pages = PageStore(groups, memory.num_pages, config.block_size, kv_cache_type=kv_cache_type(config))
         eager = EagerForward(model, operators, pages.layers)
         return LocalExecutor(operators, eager, rows, pages, end_token_ids)
-    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages)
+    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages, kv_cache_type(config))
     recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
     return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from pagoda.core.cache import CacheGroup
+from pagoda.core.cache import CacheGroup, KVCacheType
 from pagoda.core.errors import CapacityError
 
 FLOAT32_BYTES = 4
@@ -41,9 +41,10 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    kv_cache_type: KVCacheType = "f32"
 
     def page_bytes(self) -> tuple[int, ...]:
-        return tuple(group.bytes_per_token(FLOAT32_BYTES) * self.page_size for group in self.groups)
+        return tuple(group.bytes_per_token(self.kv_cache_type) * self.page_size for group in self.groups)
 
     def pages_for_one(self, num_tokens: int) -> tuple[int, ...]:
         """By group: the most pages that one sequence of this length holds at once."""

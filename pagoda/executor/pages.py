@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pagoda.core.cache import CacheGroup
+from pagoda.core.cache import CacheGroup, KVCacheType
 from pagoda.core.plan import PageCopy
 from pagoda.executor.base import WorkerOperators
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.reference.paging import new_pages as new_reference_pages
 
-NewPages = Callable[[int, int, int, int], KVPages]
-"""(num_pages, page_size, num_kv_heads, head_dim) -> the pages of one layer, the page number being the first axis."""
+NewPages = Callable[[int, int, int, int, KVCacheType], KVPages]
+"""(num_pages, page_size, num_kv_heads, head_dim, type) -> one layer's pages, the page number being the first axis."""
 
 
 class PageStore:
@@ -25,13 +25,14 @@ class PageStore:
         num_pages: Sequence[int],
         page_size: int,
         new_pages: NewPages = new_reference_pages,
+        kv_cache_type: KVCacheType = "f32",
     ) -> None:
         self._groups = tuple(groups)
         num_layers = sum(len(group.layers) for group in groups)
         by_layer: dict[int, KVPages] = {}
         for group, count in zip(groups, num_pages, strict=True):
             for layer in group.layers:
-                by_layer[layer] = new_pages(count, page_size, group.num_kv_heads, group.head_dim)
+                by_layer[layer] = new_pages(count, page_size, group.num_kv_heads, group.head_dim, kv_cache_type)
         self.layers = [by_layer[layer] for layer in range(num_layers)]
 
     def copy(self, copies: Sequence[PageCopy], operators: WorkerOperators) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pagoda.core.cache import KVCacheType
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 Array = Any
@@ -38,12 +39,20 @@ class Weight(Protocol):
     def rows_to_float32(self, indices: npt.NDArray[Any]) -> FloatArray: ...
 
 
+NUMPY_TYPES: dict[KVCacheType, type[np.generic]] = {"f32": np.float32, "f16": np.float16, "int8": np.int8}
+
+
 @dataclass(frozen=True, eq=False)
 class KVPages:
-    """One layer's keys and values, in pages: two arrays of [num_pages, page_size, num_kv_heads, head_dim]."""
+    """One layer's keys and values, in pages: two arrays of [num_pages, page_size, num_kv_heads, head_dim].
+
+    Bytes come with scales of [num_pages, page_size, num_kv_heads]. A device may order all axes but the first anew.
+    """
 
     keys: Array
     values: Array
+    key_scales: Array | None = None
+    value_scales: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ PAGE_BYTES = 16 * TOKEN_BYTES
         ("max_model_len", "many"),
         ("max_model_len", 513),
         ("kernels", "fast"),
+        ("kv_cache_type", "int4"),
         ("num_threads", 0),
         ("num_pages", 0),
         ("num_pages", 1.5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,12 @@ def demand(*groups: CacheGroup, page_size: int = 16, num_seqs: int = 4, num_step
 
 def test_bytes_of_a_page():
     assert demand(FULL, WINDOW).page_bytes() == (16 * 3 * 2 * 2 * 16 * 4, 16 * 1 * 2 * 2 * 16 * 4)
+
+
+@pytest.mark.parametrize(("kv_cache_type", "head_bytes"), [("f32", 64), ("f16", 32), ("int8", 16 + 4)])
+def test_bytes_of_a_page_by_type(kv_cache_type, head_bytes):
+    wanted = msgspec.structs.replace(demand(FULL, WINDOW), kv_cache_type=kv_cache_type)
+    assert wanted.page_bytes() == (16 * 3 * 2 * 2 * head_bytes, 16 * 1 * 2 * 2 * head_bytes)
 
 
 @pytest.mark.parametrize(("num_tokens", "pages"), [(1, (1, 1)), (16, (1, 1)), (17, (2, 2)), (1000, (63, 12))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
@@ -48,8 +49,10 @@ class CpuKernels:
         if len(weight.shape) == 2:
             self._weights.index(weight)
 
-    def new_pages(self, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
-        return new_pages(num_pages, page_size, num_kv_heads, head_dim)
+    def new_pages(
+        self, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, kv_cache_type: KVCacheType = "f32"
+    ) -> KVPages:
+        return new_pages(num_pages, page_size, num_kv_heads, head_dim, kv_cache_type)
 
     def recorder(self, layers: list[KVPages]) -> Recorder:
         return Recorder(self._weights, layers, self.compute == "int8")

@@ -70,11 +70,20 @@ class Rope(Structure):
 
 
 class LayerPages(Structure):
-    _fields_ = [("keys", c_void_p), ("values", c_void_p), ("num_heads", c_int64), ("head_width", c_int64)]
+    _fields_ = [
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("key_scales", c_void_p),
+        ("value_scales", c_void_p),
+        ("type", c_int64),
+        ("number_bytes", c_int64),
+        ("num_heads", c_int64),
+        ("head_width", c_int64),
+    ]
 
 
 class PageTables(Structure):
-    _fields_ = [("pages", c_void_p), ("stride", c_int64)]
+    _fields_ = [("pages", c_void_p), ("stride", c_int64), ("order", c_void_p)]
 
 
 class Program(Structure):
@@ -97,12 +106,18 @@ class Step(Structure):
         ("row_starts", c_void_p),
         ("context_lens", c_void_p),
         ("tables", POINTER(PageTables)),
+        ("num_tables", c_int64),
         ("logit_rows", c_void_p),
         ("num_tokens", c_int64),
         ("num_rows", c_int64),
         ("num_logit_rows", c_int64),
         ("scratch", c_void_p),
         ("scratch_stride", c_int64),
+        ("parts", c_void_p),
+        ("num_part_floats", c_int64),
+        ("arrivals", c_void_p),
+        ("num_arrivals", c_int64),
+        ("claims", c_void_p),
         ("nanoseconds", c_void_p),
     ]
 

@@ -12,16 +12,22 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
+from pagoda.core.cache import KVCacheType
+from pagoda.kernels.base import NUMPY_TYPES, FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
 from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
 from pagoda.kernels.cpu.step import StepInputs
 
 SLOTS = 16
-SCRATCH_QUERIES = 12  # the most queries that one attention tile takes
 MANY_TOKENS, SINGLE_TOKEN = 1, 2  # the steps before whose instruction threads meet
+# For each thread attention keeps so many vectors of a head, and so many single numbers.
+SCRATCH_VECTORS = 24 + 24 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
+SCRATCH_NUMBERS = 24 * 128  # scores
+SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
+PART_FLOATS = 1 << 20  # what threads leave each other of it, at most; memory that nobody touches costs nothing
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
+KV_TYPES = {"float32": 0, "float16": 1, "int8": 2}
 # What `pagoda_check_step` finds, by number.
 PROBLEMS = (
     "",
@@ -67,11 +73,11 @@ class Program:
         self._memory: list[Any] = []
         self._panel_floats = PANEL_GROUPS * LANES * max(w.num_columns for w in recorder.weights.packed)
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
-        self._scratch = np.zeros(0, np.float32)
         self._program = self._lay_out()
         self._logits_record = self._buffers[self._logits_place]
         self._logits_stride = round_up(self._num_logits)
-        self._inputs = StepInputs(0)
+        self._reserve_scratch()
+        self._inputs = self._new_inputs(0)
         self._logits: FloatArray | None = None  # where the last run wrote
         self._lock = threading.Lock()
         programs.add(self)
@@ -106,12 +112,10 @@ class Program:
 
     def _take(self, batch: RaggedBatch, logit_rows: IntArray) -> StepInputs:
         if len(batch.page_tables) != self._inputs.num_groups:
-            self._inputs = StepInputs(len(batch.page_tables))
+            self._inputs = self._new_inputs(len(batch.page_tables))
             self._limits.num_groups = len(batch.page_tables)
         inputs = self._inputs
         inputs.put(batch, logit_rows)
-        # No row that passes the check is longer than its page table.
-        self._reserve_scratch(inputs.record, SLOTS * max([table.shape[1] for table in batch.page_tables], default=1))
         inputs.record.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
         return inputs
 
@@ -121,15 +125,22 @@ class Program:
         self._logits = memory[:, : self._num_logits]
         return self._logits
 
-    def _reserve_scratch(self, step: native.Step, context_len: int) -> None:
-        """For each thread: a decoded panel, or the queries and scores of an attention tile."""
-        scores = SCRATCH_QUERIES * (round_up(context_len, SLOTS) + SLOTS + 2 * self._head_width)
-        needed = round_up(max(self._panel_floats, scores))
-        if step.scratch_stride < needed:
-            # Grown by halves, so that a long answer does not move it at every page.
-            step.scratch_stride = round_up(needed * 3 // 2)
-            self._scratch = aligned_floats(step.scratch_stride * self._num_threads)
-            step.scratch = address(self._scratch)
+    def _new_inputs(self, num_groups: int) -> StepInputs:
+        inputs = StepInputs(num_groups)
+        record = inputs.record
+        record.scratch, record.scratch_stride = address(self._scratch), self._scratch.shape[1]
+        record.parts, record.num_part_floats = address(self._parts), len(self._parts)
+        record.arrivals, record.num_arrivals = address(self._arrivals), len(self._arrivals)
+        record.claims = address(self._claims)
+        return inputs
+
+    def _reserve_scratch(self) -> None:
+        """For each thread a decoded panel, or the block of queries that attention is at; and what threads share."""
+        block = SCRATCH_VECTORS * self._head_width + SCRATCH_NUMBERS
+        self._scratch = aligned_floats(self._num_threads, round_up(max(self._panel_floats, block)))
+        self._parts = aligned_floats(PART_FLOATS)
+        self._arrivals = np.zeros(SPLITS_A_THREAD * self._num_threads, np.int32)
+        self._claims = np.zeros(len(self._instructions), np.int32)
 
     def _lay_out(self) -> native.Program:
         recorder = self._recorder
@@ -153,6 +164,9 @@ class Program:
         self._layers = (native.LayerPages * len(recorder.layers))()
         for record, pages in zip(self._layers, recorder.layers, strict=True):
             record.keys, record.values = address(pages.keys), address(pages.values)
+            if pages.key_scales is not None and pages.value_scales is not None:
+                record.key_scales, record.value_scales = address(pages.key_scales), address(pages.value_scales)
+            record.type, record.number_bytes = KV_TYPES[pages.keys.dtype.name], pages.keys.itemsize
             record.num_heads, record.head_width = pages.values.shape[1], pages.values.shape[3]
         return native.Program(
             self._instructions,
@@ -274,8 +288,14 @@ def _place(item: Any, places: dict[int, int]) -> Hashable:
     return ("buffer", places[item.value]) if isinstance(item, Symbol) else item
 
 
-def new_pages(num_pages: int, page_size: int, num_kv_heads: int, head_dim: int) -> KVPages:
+def new_pages(
+    num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, kv_cache_type: KVCacheType = "f32"
+) -> KVPages:
     """Keys lie with their slots side by side, values with their elements: what a lane of each kernel wants."""
-    keys = np.zeros((num_pages, num_kv_heads, head_dim, page_size), np.float32)
-    values = np.zeros((num_pages, num_kv_heads, page_size, head_dim), np.float32)
-    return KVPages(keys, values)
+    number = NUMPY_TYPES[kv_cache_type]
+    keys = np.zeros((num_pages, num_kv_heads, head_dim, page_size), number)
+    values = np.zeros((num_pages, num_kv_heads, page_size, head_dim), number)
+    if kv_cache_type != "int8":
+        return KVPages(keys, values)
+    scales = (num_pages, num_kv_heads, page_size)
+    return KVPages(keys, values, np.zeros(scales, np.float32), np.zeros(scales, np.float32))

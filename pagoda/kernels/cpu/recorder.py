@@ -174,7 +174,9 @@ class Recorder:
         assert queries.head_width % LANES == 0, f"heads of {queries.head_width} elements"
         out = self._like(queries)
         arguments = (queries, out, layer, group, queries.width // queries.head_width, window)
-        self._add(Operation.ATTENTION, arguments, (scale,), reads=(queries, ("pages", layer)), writes=(out,))
+        # Threads leave each other parts of the work in one place: no two attentions may be under way at once.
+        writes = (out, ("parts",))
+        self._add(Operation.ATTENTION, arguments, (scale,), reads=(queries, ("pages", layer)), writes=writes)
         return out
 
     def copy_pages(self, pages: KVPages, sources: Any, targets: Any) -> None:

@@ -23,7 +23,7 @@ class StepInputs:
         self.record = native.Step()
         self._tables = (native.PageTables * max(1, num_groups))()
         self.record.tables = self._tables
-        self.num_groups = num_groups
+        self.record.num_tables = self.num_groups = num_groups
         self._batch: RaggedBatch | None = None
         self._logit_rows: npt.NDArray[Any] | None = None
         self._kept: list[npt.NDArray[Any]] = []
@@ -46,9 +46,11 @@ class StepInputs:
         kept = [np.ascontiguousarray(array, np.int32) for array in given]
         record.token_ids, record.positions, record.row_starts, record.context_lens = map(address, kept[:4])
         record.num_tokens, record.num_rows = len(batch.token_ids), len(batch.context_lens)
-        for table, pages in zip(self._tables, kept[4:], strict=False):
-            table.pages, table.stride = address(pages), pages.shape[1]
-        self._kept = kept
+        # The library puts rows that share pages beside each other.
+        orders = np.empty((self.num_groups, len(batch.context_lens)), np.int32)
+        for table, pages, order in zip(self._tables, kept[4:], orders, strict=False):
+            table.pages, table.stride, table.order = address(pages), pages.shape[1], address(order)
+        self._kept = [*kept, orders]
         # A copy would not follow what the caller writes into its own array.
         is_shared = all(mine is theirs for mine, theirs in zip(kept, given, strict=True))
         self._batch = batch if is_shared else None

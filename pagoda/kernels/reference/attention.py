@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pagoda.kernels.base import FloatArray, IntArray, KVPages, RaggedBatch
+from pagoda.kernels.reference.kv_types import from_bytes
 
 # Queries taken together. It bounds the score matrix and skips most of what the causal mask would hide.
 QUERY_TILE = 128
@@ -46,8 +47,12 @@ def gather(pages: KVPages, table: IntArray, begin: int, end: int) -> tuple[Float
     if held.min() < 0:
         raise IndexError(f"page table: tokens {begin} to {end} are needed and one of their pages is not held")
     inside = slice(begin - first_page * page_size, end - first_page * page_size)
-    keys = pages.keys[held].reshape(-1, num_kv_heads, head_dim)[inside]
-    values = pages.values[held].reshape(-1, num_kv_heads, head_dim)[inside]
+    keys, values = (
+        (numbers[held] if scales is None else from_bytes(numbers[held], scales[held]))
+        .reshape(-1, num_kv_heads, head_dim)[inside]
+        .astype(np.float32, copy=False)
+        for numbers, scales in ((pages.keys, pages.key_scales), (pages.values, pages.value_scales))
+    )
     return keys, values
 
 

@@ -22,7 +22,7 @@ from pagoda.models import Model
 from tests.kernels.cpu.blocks import random_weight
 from tests.kernels.cpu.families import FAMILIES, NativeRunner, make_family
 from tests.kernels.cpu.programs import assert_same_bits, compile_program, flat_batch, normal, over
-from tests.kernels.cpu.test_attention import attending, native_layout, numbered
+from tests.kernels.cpu.test_attention import KINDS, as_type, attending, native_layout, numbered
 from tests.kernels.reference.ragged import Row, make_case
 from tests.models.paged import PagedRunner
 from tests.models.parity import run, run_staggered
@@ -80,19 +80,20 @@ def part(batch: RaggedBatch, row: int, start: int, stop: int) -> RaggedBatch:
 
 @given(
     instruction_set=SETS,
-    rows=st.lists(st.builds(Row, st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=4),
+    rows=st.lists(st.builds(Row, st.integers(0, 60) | st.integers(0, 600), st.integers(1, 30)), min_size=1, max_size=4),
     heads_per_group=st.sampled_from([1, 2, 3, 5, 12, 13, 16]),
-    window=st.sampled_from([0, 1, 7, 16, 33]),
+    window=st.sampled_from([0, 1, 7, 16, 33, 300]),
+    kind=st.sampled_from(KINDS),
     pieces=st.lists(st.integers(1, 20), min_size=1, max_size=3),
     num_threads=st.integers(1, 3),
 )
 def test_attention_is_the_same_for_any_company_and_chunking(
-    instruction_set, rows, heads_per_group, window, pieces, num_threads
+    instruction_set, rows, heads_per_group, window, kind, pieces, num_threads
 ):
     case = make_case(rows, 16, 2, 16, window, seed=3)
     batch = numbered(case.batch)
     forward = attending(normal(len(batch.token_ids), 2 * heads_per_group, 16), window)
-    layers = [native_layout(case.pages)]
+    layers = [native_layout(as_type(case.pages, kind))]
     together = compile_program(CpuKernels(num_threads, instruction_set), forward, layers, 128)
     actual = together.run(batch, np.arange(len(batch.token_ids), dtype=np.int32))
     alone = compile_program(CpuKernels(1, instruction_set), forward, layers, 128)

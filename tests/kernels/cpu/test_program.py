@@ -222,7 +222,7 @@ def test_any_sequence_of_operators_is_sound_and_computes_what_its_twin_does(choi
 def test_the_checks_notice_a_lost_value_and_a_lost_barrier(monkeypatch: pytest.MonkeyPatch):
     """Checks that cannot fail prove nothing."""
     model = family_model("llama")
-    monkeypatch.setattr(program_module, "find_barriers", lambda instructions, _: [False] * len(instructions))
+    monkeypatch.setattr(program_module, "find_barriers", lambda instructions, *_: [False] * len(instructions))
     with pytest.raises(AssertionError, match="still"):
         check_barriers(NativeRunner(model, CpuKernels(1)).program)
     sound = program_module.assign_places
