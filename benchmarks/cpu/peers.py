@@ -89,8 +89,10 @@ def requantized(model: Path, name: str) -> Path:
     """The same weights in another format of llama.cpp's, made by its own tool."""
     target = PEERS / f"{short_name(model)}-{name}.gguf"
     if not target.exists():
-        command = [str(python_of("llama")), "-c", QUANTIZE, str(model), str(target), str(LLAMA_TYPES[name])]
+        unfinished = target.with_suffix(".part")
+        command = [str(python_of("llama")), "-c", QUANTIZE, str(model), str(unfinished), str(LLAMA_TYPES[name])]
         call(command, f"quantize-{name}")
+        unfinished.rename(target)
     return target
 
 
