@@ -85,9 +85,9 @@ def by_kernel(counts: dict[Function, float], library: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--prompt", type=int, default=64, help="prompt tokens of the first run (default: %(default)s)")
-    parser.add_argument("--more", type=int, default=64, help="and more in the second (default: %(default)s)")
-    parser.add_argument("--decoded", type=int, default=8, help="tokens decoded in the third (default: %(default)s)")
+    parser.add_argument("--prompt", type=int, default=48, help="prompt tokens of the first run (default: %(default)s)")
+    parser.add_argument("--more", type=int, default=48, help="and more in the second (default: %(default)s)")
+    parser.add_argument("--decoded", type=int, default=4, help="tokens decoded in the third (default: %(default)s)")
     args = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed (Debian: apt-get install valgrind)")

