@@ -76,7 +76,8 @@ def print_task(engines: list[Engine], task: str) -> None:
             )
         )
     header = ("engine", "tokens/s", "spread", "pagoda / it", "stall s", "others' CPU", "stolen")
-    print_table(f"{task} (medians of {len(samples or rows)} runs)", header, rows)
+    num_runs = max(len(engine.samples.get(task, ())) for engine in engines)
+    print_table(f"{task} (medians of {num_runs} runs)", header, rows)
 
 
 def print_memory(engines: list[Engine]) -> None:
