@@ -74,7 +74,7 @@ bench-cpu-instructions: setup-dev ## Instructions a token by kernel, counted by 
 	$(PYTHON) -m benchmarks.cpu.instructions
 
 bench-cpu-profile: setup-dev ## Where the time of a decoding step goes
-	$(PYTHON) -m benchmarks.cpu.profile
+	$(PYTHON) -m benchmarks.cpu.step_profile
 
 bench-cpu-growth: setup-dev ## Decoding by streams and by context, against the roofline
 	$(PYTHON) -m benchmarks.cpu.growth

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.cpu import peers
 from benchmarks.cpu.compare_report import report
 from benchmarks.cpu.engine import Engine, WorkerFailed
-from benchmarks.cpu.tasks import TASKS, Setup
+from benchmarks.cpu.workers.tasks import TASKS, Setup
 from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
 
@@ -38,7 +38,7 @@ def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
         Engine(
             f"pagoda {compute}".strip(),
             Path(sys.executable),
-            "pagoda_worker.py",
+            "pagoda_engine.py",
             Setup(str(model), num_threads, compute=compute),
         )
         for compute in ("", *choices)
@@ -48,29 +48,29 @@ def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
 def llama_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
     python = peers.python_of("llama")
     files = {"llama.cpp": model, **{f"llama.cpp {name}": peers.requantized(model, name) for name in formats}}
-    return [Engine(n, python, "llama_worker.py", Setup(str(p), num_threads)) for n, p in files.items()]
+    return [Engine(n, python, "llama_engine.py", Setup(str(p), num_threads)) for n, p in files.items()]
 
 
 def server_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
     peers.llama_server()
     files = {"llama-server": model, **{f"llama-server {n}": peers.requantized(model, n) for n in formats}}
     engines = [
-        Engine(name, Path(sys.executable), "llama_server_worker.py", Setup(str(path), num_threads), SERVER_TASKS)
+        Engine(name, Path(sys.executable), "llama_server_engine.py", Setup(str(path), num_threads), SERVER_TASKS)
         for name, path in files.items()
     ]
     # Only for its memory, beside an engine whose cache is float32.
     with_f32 = Setup(str(model), num_threads, cache_type="f32")
-    return [*engines, Engine("llama-server, f32 cache", Path(sys.executable), "llama_server_worker.py", with_f32, ())]
+    return [*engines, Engine("llama-server, f32 cache", Path(sys.executable), "llama_server_engine.py", with_f32, ())]
 
 
 def openvino_engines(model: Path, num_threads: int) -> list[Engine]:
     setup = Setup(str(peers.openvino_int8(model)), num_threads)
-    return [Engine("openvino int8", peers.python_of("openvino"), "openvino_worker.py", setup)]
+    return [Engine("openvino int8", peers.python_of("openvino"), "openvino_engine.py", setup)]
 
 
 def float_engines(peer: str, model: Path, num_threads: int) -> list[Engine]:
     setup = Setup(str(peers.hugging_face(model)), num_threads)
-    return [Engine(f"{peer} f32", peers.python_of(peer), f"{peer}_worker.py", setup)]
+    return [Engine(f"{peer} f32", peers.python_of(peer), f"{peer}_engine.py", setup)]
 
 
 def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], dict[str, str]]:

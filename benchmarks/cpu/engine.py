@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu import busy
-from benchmarks.cpu.tasks import TASKS, Setup
+from benchmarks.cpu.workers.tasks import TASKS, Setup
 from benchmarks.report import RESULTS
 
-HERE = Path(__file__).parent
+WORKERS = Path(__file__).parent / "workers"
 
 
 class WorkerFailed(Exception):
@@ -47,7 +47,7 @@ class Engine:
         with self._log.open("w") as log:
             # A session of its own, so that all its threads and children can be stopped and counted.
             self._process = subprocess.Popen(
-                [str(self.python), str(HERE / self.worker), json.dumps(setup)],
+                [str(self.python), str(WORKERS / self.worker), json.dumps(setup)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

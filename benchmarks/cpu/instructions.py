@@ -22,7 +22,7 @@ from benchmarks.report import machine, print_table, write_json
 from pagoda.kernels.cpu.library import LIBRARY
 from pagoda.weights.store import ensure_model
 
-WORKER = Path(__file__).with_name("instructions_worker.py")
+WORKER = Path(__file__).parent / "workers" / "count_instructions.py"
 NAME = re.compile(r"\((\d+)\)(?: (.*))?")
 Function = tuple[str, str]
 """(object file, function)"""

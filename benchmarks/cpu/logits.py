@@ -69,7 +69,7 @@ class LlamaLogits:
         shared = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None)
         self._file = Path(self._folder.name) / "logits"
-        worker = Path(__file__).with_name("llama_logits_worker.py")
+        worker = Path(__file__).parent / "workers" / "llama_logits_engine.py"
         command = [str(peers.python_of("llama")), str(worker), str(model), str(num_threads), str(length)]
         self._process = subprocess.Popen(
             [*command, str(self._file)],

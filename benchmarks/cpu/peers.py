@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.report import RESULTS
 
-HERE = Path(__file__).parent
+WORKERS = Path(__file__).parent / "workers"
 PEERS = RESULTS / "peers"
 LLAMA_VERSION = "0.3.36"
 LLAMA_PACKAGE = f"llama-cpp-python=={LLAMA_VERSION}"
@@ -101,7 +101,7 @@ def hugging_face(model: Path) -> Path:
     """Dequantized to float32, in a folder as transformers and vLLM take it."""
     folder = PEERS / f"{short_name(model)}-hf"
     if not folder.exists():
-        program = HERE / "to_hugging_face.py"
+        program = WORKERS / "to_hugging_face.py"
         call([str(python_of("transformers")), str(program), str(model), str(folder)], "to-hugging-face")
     return folder
 
@@ -111,7 +111,7 @@ def openvino_int8(model: Path) -> Path:
     folder = PEERS / f"{short_name(model)}-openvino-int8"
     if not folder.exists():
         source = requantized(model, "F16")
-        program = HERE / "to_openvino.py"
+        program = WORKERS / "to_openvino.py"
         try:
             call([str(python_of("openvino")), str(program), str(source), str(folder)], "to-openvino")
         except Unavailable:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.cpu import engine as engine_module
 from benchmarks.cpu.engine import Engine, WorkerFailed
-from benchmarks.cpu.tasks import Setup
+from benchmarks.cpu.workers.tasks import Setup
 
 WORKER = """
 import sys
@@ -29,7 +29,7 @@ serve(run)
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> Engine:
     monkeypatch.setattr(engine_module, "RESULTS", tmp_path)
     worker = tmp_path / "worker.py"
-    worker.write_text(WORKER.format(tasks=str(Path(engine_module.__file__).parent)))
+    worker.write_text(WORKER.format(tasks=str(engine_module.WORKERS)))
     engine = Engine("fake engine", Path(sys.executable), str(worker), Setup(model, 2))
     engine.start(num_streams=3)
     return engine

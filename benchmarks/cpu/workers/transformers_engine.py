@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from tasks import Outcome, Setup, Task, serve

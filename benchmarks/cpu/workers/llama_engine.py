@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import time
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import llama_cpp
 import numpy as np

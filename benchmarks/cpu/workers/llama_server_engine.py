@@ -11,11 +11,9 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tasks import TASKS, Outcome, Setup, Task, peak_mebibytes, serve
 
-SERVER = Path(__file__).parents[1] / "results" / "peers" / "llama-server-build" / "bin" / "llama-server"
+SERVER = Path(__file__).parents[2] / "results" / "peers" / "llama-server-build" / "bin" / "llama-server"
 
 
 def free_port() -> int:

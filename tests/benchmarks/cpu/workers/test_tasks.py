@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cpu.tasks import TASKS, VOCAB_SIZE, Task, peak_mebibytes
+from benchmarks.cpu.workers.tasks import TASKS, VOCAB_SIZE, Task, peak_mebibytes
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Where the time of a decoding step goes: products by weight format, attention, sampling, Python, waiting.
 
 make bench-cpu-profile
-.venv/bin/python -m benchmarks.cpu.profile --model smollm2 --context 128
+.venv/bin/python -m benchmarks.cpu.step_profile --model smollm2 --context 128
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from tasks import Outcome, Setup, Task, serve
 

@@ -1,6 +1,6 @@
 """The Hugging Face form of a GGUF model, its weights dequantized to float32: what torch engines and the oracle load.
 
-.venv/bin/python -m benchmarks.cpu.to_hugging_face model.gguf folder
+.venv/bin/python -m benchmarks.cpu.workers.to_hugging_face model.gguf folder
 """
 
 from __future__ import annotations
