@@ -11,10 +11,11 @@ PYTEST := $(TEST_ENV) $(PYTHON) -m pytest
 INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host bench-cpu clean
+.PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean
+.PHONY: bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed-base ## Make .venv and install pagoda, without torch
 setup-dev: .venv/.installed-dev ## The same with the development tools and the test oracles
@@ -60,8 +61,23 @@ coverage: setup-dev ## The fast tests with a coverage report
 bench-host: setup-dev ## Host time of plan + commit against rows and waiting requests
 	$(TEST_ENV) $(PYTHON) -m benchmarks.host_cost
 
-bench-cpu: setup-dev ## Tokens a second beside llama.cpp on the same file
+bench-cpu: setup-dev ## Speed and memory beside llama.cpp, OpenVINO, vLLM and transformers
 	$(PYTHON) -m benchmarks.cpu.compare
+
+bench-cpu-models: setup-dev ## The same for Gemma 3 270M and a random model of Llama 3.2 1B's shape
+	$(PYTHON) -m benchmarks.cpu.models
+
+bench-cpu-quality: setup-dev ## How far each engine lies from the float32 model
+	$(PYTHON) -m benchmarks.cpu.quality
+
+bench-cpu-instructions: setup-dev ## Instructions a token by kernel, counted by valgrind
+	$(PYTHON) -m benchmarks.cpu.instructions
+
+bench-cpu-profile: setup-dev ## Where the time of a decoding step goes
+	$(PYTHON) -m benchmarks.cpu.step_profile
+
+bench-cpu-growth: setup-dev ## Decoding by streams and by context, against the roofline
+	$(PYTHON) -m benchmarks.cpu.growth
 
 clean: ## Remove .venv and every cache (models are kept)
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov

@@ -1,153 +1,179 @@
-"""Pagoda beside llama.cpp on the same file and the same token ids, interleaved in one run: medians, spread, ratios.
+"""Pagoda beside its peers on the same model and the same token ids, interleaved in one run: medians, spread, ratios.
 
 make bench-cpu
-.venv/bin/python -m benchmarks.cpu.compare --model smollm2 --repeats 5
+.venv/bin/python -m benchmarks.cpu.compare --model smollm2 --repeats 5 --peers llama openvino
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import subprocess
+import signal
 import sys
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cpu.tasks import TASKS
-from benchmarks.report import RESULTS, machine, print_table, write_json
+from benchmarks.cpu import peers
+from benchmarks.cpu.compare_report import report
+from benchmarks.cpu.engine import Engine, WorkerFailed
+from benchmarks.cpu.workers.tasks import TASKS, Setup
+from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
 
-HERE = Path(__file__).parent
-PEERS = RESULTS / "peers"
-LLAMA_VERSION = "0.3.36"
-# What llama_model_quantize calls the formats (enum llama_ftype).
-LLAMA_TYPES = {"Q4_0": 2, "Q8_0": 7, "F16": 1}
+SERVER_TASKS = ("serve32",)
+LLAMA_FORMATS = ("Q4_0", "Q8_0", "F16")
 
 
-@dataclass
-class Engine:
-    """A worker process: it loads once, then runs the tasks it is told, and sleeps in between."""
-
-    name: str
-    command: list[str]
-    speeds: dict[str, list[float]] = field(default_factory=dict)
-    peaks: dict[str, float] = field(default_factory=dict)
-
-    def start(self) -> None:
-        with (RESULTS / f"{self.name.replace(' ', '-')}.log").open("w") as log:
-            self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self._reply()
-
-    def run(self, task: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(task + "\n")
-        self.process.stdin.flush()
-        reply = self._reply()
-        self.speeds.setdefault(task, []).append(reply["tokens_per_second"])
-        self.peaks[task] = reply["peak_mebibytes"]
-
-    def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-    def _reply(self) -> dict[str, float]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(
-                f"{self.name} stopped; its words are in {RESULTS / (self.name.replace(' ', '-') + '.log')}"
-            )
-        reply: dict[str, float] = json.loads(line)
-        return reply
+def compute_choices() -> tuple[str, ...]:
+    """What `LLM(compute=...)` accepts; nothing while the engine has no such setting."""
+    hint = typing.get_type_hints(EngineConfig).get("compute")
+    return tuple(str(choice) for choice in typing.get_args(hint))
 
 
-def llama_python() -> Path:
-    """An environment of its own with llama.cpp, built for this machine from its source package."""
-    python = PEERS / "llama" / "bin" / "python"
-    if not python.exists():
-        print("building llama.cpp, which takes a while ...", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", str(PEERS / "llama")], check=True)
-        environment = {**os.environ, "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"}
-        package = f"llama-cpp-python=={LLAMA_VERSION}"
-        command = [str(python), "-m", "pip", "install", "-q", "--no-binary", "llama-cpp-python", package]
-        subprocess.run(command, check=True, env=environment)
-    return python
-
-
-def requantized(python: Path, model: Path, name: str) -> Path:
-    """The same weights in another format of llama.cpp's, made once by its own tool."""
-    target = PEERS / f"{model.parent.name}-{name}.gguf"
-    if not target.exists():
-        code = (
-            "import llama_cpp, sys, ctypes\n"
-            "p = llama_cpp.llama_model_quantize_default_params()\n"
-            "p.allow_requantize = True; p.ftype = int(sys.argv[3]); p.pure = False\n"
-            "sys.exit(llama_cpp.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), ctypes.byref(p)))\n"
+def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
+    """The default setting first, then every way of computing by its name."""
+    choices = [name for name in compute_choices() if name != "auto"]
+    return [
+        Engine(
+            f"pagoda {compute}".strip(),
+            Path(sys.executable),
+            "pagoda_engine.py",
+            Setup(str(model), num_threads, compute=compute),
         )
-        command = [str(python), "-c", code, str(model), str(target), str(LLAMA_TYPES[name])]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return target
+        for compute in ("", *choices)
+    ]
 
 
-def main() -> None:
+def llama_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
+    python = peers.python_of("llama")
+    files = {"llama.cpp": model, **{f"llama.cpp {name}": peers.requantized(model, name) for name in formats}}
+    return [Engine(n, python, "llama_engine.py", Setup(str(p), num_threads)) for n, p in files.items()]
+
+
+def server_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
+    peers.llama_server()
+    files = {"llama-server": model, **{f"llama-server {n}": peers.requantized(model, n) for n in formats}}
+    engines = [
+        Engine(name, Path(sys.executable), "llama_server_engine.py", Setup(str(path), num_threads), SERVER_TASKS)
+        for name, path in files.items()
+    ]
+    # Only for its memory, beside an engine whose cache is float32.
+    with_f32 = Setup(str(model), num_threads, cache_type="f32")
+    return [*engines, Engine("llama-server, f32 cache", Path(sys.executable), "llama_server_engine.py", with_f32, ())]
+
+
+def openvino_engines(model: Path, num_threads: int) -> list[Engine]:
+    setup = Setup(str(peers.openvino_int8(model)), num_threads)
+    return [Engine("openvino int8", peers.python_of("openvino"), "openvino_engine.py", setup)]
+
+
+def float_engines(peer: str, model: Path, num_threads: int) -> list[Engine]:
+    setup = Setup(str(peers.hugging_face(model)), num_threads)
+    return [Engine(f"{peer} f32", peers.python_of(peer), f"{peer}_engine.py", setup)]
+
+
+def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], dict[str, str]]:
+    """Ours first; and for each peer that cannot be had, the reason."""
+    makers: dict[str, Callable[[], list[Engine]]] = {
+        "llama": lambda: llama_engines(model, args.threads, args.formats),
+        "llama-server": lambda: server_engines(model, args.threads, args.server_formats),
+        "openvino": lambda: openvino_engines(model, args.threads),
+        "vllm": lambda: float_engines("vllm", model, args.threads),
+        "transformers": lambda: float_engines("transformers", model, args.threads),
+    }
+    engines = pagoda_engines(model, args.threads)
+    missing = {}
+    for name in args.peers:
+        try:
+            engines += makers[name]()
+        except peers.Unavailable as error:
+            missing[name] = str(error)
+    return engines, missing
+
+
+def measure_memory(engines: list[Engine]) -> None:
+    """In fresh processes: one stream that decodes, then 32 that are served."""
+    for engine in engines:
+        for num_streams, task in ((1, "decode1"), (32, "serve32")):
+            print(f"\rmemory: {engine.name}, {num_streams} stream(s)".ljust(79), end="", flush=True)
+            try:
+                engine.start(num_streams)
+                _, engine.peaks[num_streams] = engine.run(task)
+            except WorkerFailed as error:
+                engine.failure = str(error)
+            finally:
+                engine.stop()
+    print()
+
+
+def start_all(engines: list[Engine]) -> list[Engine]:
+    """Those that came up, each stopped until its turn."""
+    started = []
+    for engine in engines:
+        print(f"\rloading {engine.name}".ljust(79), end="", flush=True)
+        try:
+            engine.start()
+            engine.pause()
+            started.append(engine)
+        except WorkerFailed as error:
+            engine.failure = str(error)
+    print()
+    return started
+
+
+def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
+    running = start_all([engine for engine in engines if engine.tasks])
+    try:
+        for task in tasks:
+            for repeat in range(-1, repeats):  # the first round only warms up
+                able = [engine for engine in running if task in engine.tasks and not engine.failure]
+                turn = max(repeat, 0) % max(1, len(able))  # nobody always comes after the same one
+                for engine in able[turn:] + able[:turn]:
+                    run_one(engine, task, repeat >= 0)
+                    progress = f"{task} {repeat + 1}/{repeats} {engine.name}, load {os.getloadavg()[0]:.1f}"
+                    print(f"\r{progress}".ljust(79), end="", flush=True)
+            print()
+    finally:
+        for engine in running:
+            engine.stop()
+
+
+def run_one(engine: Engine, task: str, counts: bool) -> None:
+    try:
+        sample, _ = engine.run(task)
+        engine.pause()
+        if counts:
+            engine.samples.setdefault(task, []).append(sample)
+    except WorkerFailed as error:
+        engine.failure = str(error)
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    everyone = ["llama", "llama-server", "openvino", "vllm", "transformers"]
     parser.add_argument("--model", default="smollm2", help="name or path of a GGUF model (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads for every engine (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="times each task is run (default: %(default)s)")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument(
-        "--formats", nargs="*", default=["Q4_0"], choices=list(LLAMA_TYPES), help="llama.cpp also in these"
-    )
-    args = parser.parse_args()
-    PEERS.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--peers", nargs="*", default=everyone, choices=everyone)
+    parser.add_argument("--formats", nargs="*", default=list(LLAMA_FORMATS), choices=list(peers.LLAMA_TYPES))
+    parser.add_argument("--server-formats", nargs="*", default=["Q4_0", "F16"], choices=list(peers.LLAMA_TYPES))
+    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory of fresh processes")
+    parser.add_argument("--name", default="cpu_compare", help="of the files written (default: %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no worker is left behind
+    peers.PEERS.mkdir(parents=True, exist_ok=True)
     model = ensure_model(args.model)
-    peer = llama_python()
-    threads = str(args.threads)
-    engines = [Engine("pagoda", [sys.executable, str(HERE / "pagoda_worker.py"), str(model), threads])]
-    files = {"llama.cpp": model, **{f"llama.cpp {name}": requantized(peer, model, name) for name in args.formats}}
-    engines += [Engine(n, [str(peer), str(HERE / "llama_worker.py"), str(p), threads]) for n, p in files.items()]
+    engines, missing = make_engines(model, args)
+    if not args.no_memory:
+        measure_memory(engines)
     run_all(engines, args.tasks, args.repeats)
-    report(engines, args.tasks)
-
-
-def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
-    for engine in engines:
-        engine.start()
-    try:
-        for task in tasks:
-            for repeat in range(-1, repeats):  # the first round only warms up
-                for engine in engines:
-                    engine.run(task)
-                    if repeat < 0:
-                        engine.speeds[task].clear()
-                print(f"\r{task}: {repeat + 1}/{repeats}  load {os.getloadavg()[0]:.1f}   ", end="", flush=True)
-            print()
-    finally:
-        for engine in engines:
-            engine.stop()
-
-
-def report(engines: list[Engine], tasks: list[str]) -> None:
-    ours = engines[0]
-    rows = []
-    for task in tasks:
-        middle = statistics.median(ours.speeds[task])
-        for engine in engines:
-            speeds = sorted(engine.speeds[task])
-            median = statistics.median(speeds)
-            spread = f"{speeds[0]:.0f}-{speeds[-1]:.0f}"
-            ratio = f"{middle / median:.2f}x" if engine is not ours else ""
-            rows.append((task, engine.name, f"{median:.1f}", spread, ratio, f"{engine.peaks[task]:.0f}"))
-    print(f"\n{machine()}; load now {os.getloadavg()[0]:.1f}")
-    header = ("task", "engine", "tokens/s, median", "spread", "pagoda against it", "peak MiB so far")
-    print_table("Tokens a second", header, rows)
-    results = {engine.name: {"speeds": engine.speeds, "peak_mebibytes": engine.peaks} for engine in engines}
-    print(f"\nwritten to {write_json('cpu_compare', results)}")
+    report(engines, missing, args)
 
 
 if __name__ == "__main__":
