@@ -223,7 +223,7 @@ def test_the_checks_notice_a_lost_value_and_a_lost_barrier(monkeypatch: pytest.M
     """Checks that cannot fail prove nothing."""
     model = family_model("llama")
     monkeypatch.setattr(program_module, "find_barriers", lambda instructions, *_: [False] * len(instructions))
-    with pytest.raises(AssertionError, match="still"):
+    with pytest.raises(AssertionError, match="threads do not wait"):
         check_barriers(NativeRunner(model, CpuKernels(1)).program)
     sound = program_module.assign_places
 
@@ -232,8 +232,8 @@ def test_the_checks_notice_a_lost_value_and_a_lost_barrier(monkeypatch: pytest.M
     ]
     taken = adds[0].writes[0].value
 
-    def overwrite(instructions, logits):
-        places = sound(instructions, logits)
+    def overwrite(instructions, logits, own):
+        places = sound(instructions, logits, own)
         norm = next(r for r in instructions if r.operation is Operation.RMS_NORM and r.reads[0].value == taken)
         return {**places, norm.writes[0].value: places[taken]}
 
