@@ -33,7 +33,8 @@ def report(engines: list[Engine], missing: dict[str, str], args: argparse.Namesp
     for task in args.tasks:
         print_task(engines, task)
     print_memory(engines)
-    print_goals(engines, args.tasks)
+    if "smollm2" in args.model.lower():  # the goals are about this model
+        print_goals(engines, args.tasks)
     failures = {**missing, **{engine.name: engine.failure for engine in engines if engine.failure}}
     for name, reason in failures.items():
         print(f"not available: {name}: {reason}")
@@ -126,7 +127,7 @@ def plot(engines: list[Engine], args: argparse.Namespace) -> Path:
         axis.set_title(task)
         axis.set_xlabel("tokens a second")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"{args.model}, {args.threads} threads, {machine()}", fontsize=10)
+    figure.suptitle(f"{args.model}, {args.threads} threads\n{machine()}", fontsize=9)
     figure.tight_layout()
     path = RESULTS / f"{args.name}.png"
     figure.savefig(path, dpi=120)
