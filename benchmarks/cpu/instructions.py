@@ -69,9 +69,11 @@ def difference(more: Counter[Function], less: Counter[Function], num_tokens: int
 
 
 def short_name(name: str) -> str:
-    """Without arguments, anonymous namespaces and template arguments."""
-    name = name.replace("(anonymous namespace)::", "").partition("(")[0]
-    return re.sub(r"<.*>", "<>", name)[:60]
+    """Without result, arguments and anonymous namespaces; of template arguments the types, not the tile sizes."""
+    name = name.replace("(anonymous namespace)::", "").partition("(")[0].removeprefix("void ")
+    head, _, arguments = name.partition("<")
+    kinds = [word for word in re.split(r"[<>,\s]+", arguments) if word and not word[0].isdigit()]
+    return f"{head}<{', '.join(kinds)}>"[:60] if kinds else head
 
 
 def by_kernel(counts: dict[Function, float], library: str) -> dict[str, float]:

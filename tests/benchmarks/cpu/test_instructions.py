@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from benchmarks.cpu.instructions import by_kernel, difference, read_callgrind, short_name
 
 PROFILE = """\
@@ -55,5 +57,13 @@ def test_everything_but_the_kernels_is_one_sum() -> None:
     assert by_kernel(counts, "lib.so") == {"f": 3.0, "Python and other libraries": 7.0}
 
 
-def test_short_names() -> None:
-    assert short_name("(anonymous namespace)::rope<16, float>(Program const&)") == "rope<>"
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("run_program(Program const&)", "run_program"),
+        ("void (anonymous namespace)::mix<10>(float const*, long)", "mix"),
+        ("void (anonymous namespace)::tile<Nibbles, 4, 2>(Rows const&)", "tile<Nibbles>"),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert short_name(name) == short
