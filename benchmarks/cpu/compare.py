@@ -22,7 +22,9 @@ from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
 
 SERVER_TASKS = ("serve32",)
+LONG_REPEATS = 2
 LLAMA_FORMATS = ("Q4_0", "Q8_0", "F16")
+DEFAULT_COMPUTE = "int8"  # what the native kernels do unless told otherwise
 
 
 def compute_choices() -> tuple[str, ...]:
@@ -32,8 +34,8 @@ def compute_choices() -> tuple[str, ...]:
 
 
 def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
-    """The default setting first, then every way of computing by its name."""
-    choices = [name for name in compute_choices() if name != "auto"]
+    """The default setting first, then what it is not."""
+    choices = [name for name in compute_choices() if name not in ("auto", DEFAULT_COMPUTE)]
     return [
         Engine(
             f"pagoda {compute}".strip(),
@@ -126,12 +128,14 @@ def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
     running = start_all([engine for engine in engines if engine.tasks])
     try:
         for task in tasks:
-            for repeat in range(-1, repeats):  # the first round only warms up
+            # The first round only warms up; a task of a minute is its own warm-up, and is not run as often.
+            rounds = range(min(repeats, LONG_REPEATS)) if TASKS[task].is_long else range(-1, repeats)
+            for repeat in rounds:
                 able = [engine for engine in running if task in engine.tasks and not engine.failure]
                 turn = max(repeat, 0) % max(1, len(able))  # nobody always comes after the same one
                 for engine in able[turn:] + able[:turn]:
                     run_one(engine, task, repeat >= 0)
-                    progress = f"{task} {repeat + 1}/{repeats} {engine.name}, load {os.getloadavg()[0]:.1f}"
+                    progress = f"{task} {repeat + 1}/{rounds.stop} {engine.name}, load {os.getloadavg()[0]:.1f}"
                     print(f"\r{progress}".ljust(79), end="", flush=True)
             print()
     finally:

@@ -21,7 +21,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kernels: Literal["auto", "native", "reference"] = "auto"
     """What computes on a CPU: the native kernels, or plain NumPy; auto: native where they were built."""
     compute: Literal["auto", "f32", "int8"] = "auto"
-    """What a CPU multiplies quantized weights in; int8 keeps outliers in f32; auto: int8 on native kernels, else f32."""
+    """What a CPU multiplies quantized weights in; int8 keeps outliers in f32; auto: int8 if the kernels are native."""
     num_threads: int | None = None
     """Threads of the native kernels; None: one for each core."""
     seed: int | None = None

@@ -38,6 +38,10 @@ class Task:
         return self.num_requests * (self.num_output - self.times_decoding)
 
     @property
+    def is_long(self) -> bool:
+        return self.num_requests * self.num_context > 4096
+
+    @property
     def num_context(self) -> int:
         """The longest that one request gets."""
         return self.num_prompt + self.num_output
