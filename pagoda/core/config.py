@@ -37,7 +37,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     """Tokens in a page of the KV cache."""
     kv_cache_type: Literal["auto", "f32", "f16", "int8"] = "auto"
-    """How keys and values are kept: as computed, as halves, or as bytes with scales; auto: as computed."""
+    """How keys and values are kept: singles, halves, or bytes with scales; auto: f16 with compute int8, else f32."""
     gpu_memory_utilization: float = 0.5
     """Share of the device's free memory that weights and cache may take; on a CPU that is main memory."""
     num_pages: int | None = None

@@ -24,6 +24,7 @@ from pagoda.executor.memory import (
     plan_memory,
     with_num_pages,
 )
+from pagoda.kernels.base import FLOAT_FORMATS
 from pagoda.kernels.cpu import CpuKernels, packed_bytes, why_unavailable
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
@@ -60,12 +61,14 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
     try:
         model = load_model(checkpoint, progress)
         kernels = choose_kernels(config, model)
-        memory = plan_for(config, model, weight_bytes(model, kernels))
+        cache_type = kv_cache_type(config, model, kernels)
+        memory = plan_for(config, model, weight_bytes(model, kernels), cache_type)
         with Background(partial(prepare_weights, model, kernels)):
             tokenizer = load_tokenizer(checkpoint, path)
         end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
-        executor = make_executor(config, model, kernels, memory, end_token_ids)
+        pages = make_pages(config, model, kernels, memory, cache_type)
+        executor = make_executor(config, model, kernels, pages, memory.max_model_len, end_token_ids)
     except BaseException:
         checkpoint.close()
         raise
@@ -123,18 +126,23 @@ def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
         kernels.prepare(weight)
 
 
-def kv_cache_type(config: EngineConfig) -> KVCacheType:
-    return "f32" if config.kv_cache_type == "auto" else config.kv_cache_type
+def kv_cache_type(config: EngineConfig, model: Model, kernels: CpuKernels | None) -> KVCacheType:
+    """Halves are the default where inputs are rounded to bytes: beside that their rounding does not show."""
+    if config.kv_cache_type != "auto":
+        return config.kv_cache_type
+    rounds = kernels is not None and kernels.compute == "int8"
+    is_quantized = any(weight.format not in FLOAT_FORMATS for weight in model.weights())
+    return "f16" if rounds and is_quantized else "f32"
 
 
-def plan_for(config: EngineConfig, model: Model, weight_bytes: int) -> MemoryPlan:
+def plan_for(config: EngineConfig, model: Model, weight_bytes: int, kv_cache_type: KVCacheType = "f32") -> MemoryPlan:
     """The memory that weights and cache will take under these settings."""
     demand = CacheDemand(
         groups=model.cache_groups(),
         page_size=config.block_size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        kv_cache_type=kv_cache_type(config),
+        kv_cache_type=kv_cache_type,
     )
     context = model.config.max_positions
     if config.max_model_len is not None and config.max_model_len > context:
@@ -158,18 +166,29 @@ def make_cache(config: EngineConfig, model: Model, memory: MemoryPlan) -> KVCach
     return KVCacheManager(model.cache_groups(), memory.num_pages, config.block_size, config.enable_prefix_caching)
 
 
+def make_pages(
+    config: EngineConfig, model: Model, kernels: CpuKernels | None, memory: MemoryPlan, cache_type: KVCacheType
+) -> PageStore:
+    groups, counts = model.cache_groups(), memory.num_pages
+    if kernels is None:
+        return PageStore(groups, counts, config.block_size, kv_cache_type=cache_type)
+    return PageStore(groups, counts, config.block_size, kernels.new_pages, cache_type)
+
+
 def make_executor(
-    config: EngineConfig, model: Model, kernels: CpuKernels | None, memory: MemoryPlan, end_token_ids: list[int]
+    config: EngineConfig,
+    model: Model,
+    kernels: CpuKernels | None,
+    pages: PageStore,
+    max_model_len: int,
+    end_token_ids: list[int],
 ) -> LocalExecutor:
-    groups = model.cache_groups()
-    rows = WorkerRows(config.max_num_seqs, memory.max_model_len, config.block_size, len(groups))
+    rows = WorkerRows(config.max_num_seqs, max_model_len, config.block_size, len(model.cache_groups()))
     if kernels is None:
         operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
         for weight in model.weights():
             operators.prepare(weight)
-        pages = PageStore(groups, memory.num_pages, config.block_size, kv_cache_type=kv_cache_type(config))
         eager = EagerForward(model, operators, pages.layers)
         return LocalExecutor(operators, eager, rows, pages, end_token_ids)
-    pages = PageStore(groups, memory.num_pages, config.block_size, kernels.new_pages, kv_cache_type(config))
     recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
     return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

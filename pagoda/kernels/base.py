@@ -20,6 +20,7 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 # What products with quantized weights are made of: single precision, or bytes.
 Compute = Literal["f32", "int8"]
+FLOAT_FORMATS = frozenset({"F64", "F32", "F16", "BF16"})  # weights that nothing was quantized in
 
 
 class Weight(Protocol):

@@ -5,12 +5,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
+from pagoda.kernels.base import (
+    FLOAT_FORMATS,
+    Compute,
+    FloatArray,
+    IntArray,
+    KVPages,
+    RaggedBatch,
+    RopeFrequencies,
+    RopeTable,
+    Weight,
+)
 from pagoda.kernels.reference import activation, attention, integer, linear, norm, paging, rope, sampling
 from pagoda.kernels.reference.dense_weights import DenseWeights
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
-
-FLOAT_FORMATS = frozenset({"F64", "F32", "F16", "BF16"})
 
 
 class ReferenceOperators:
