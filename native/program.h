@@ -19,7 +19,7 @@ enum Operation : int32_t {
     OP_ATTENTION = 10,  // queries, out, layer, group, heads, window; factor 0 is the scale
     OP_TAKE_ROWS = 11,  // x, out
     OP_SOFT_CAP = 12,   // x, out; factor 0
-    OP_QUANTIZE = 13,   // x, out: a row of bytes and what belongs to it
+    OP_QUANTIZE = 13,   // x, out (bytes and what belongs to them), whether sums of 16 columns are wanted
     OP_LINEAR_INTEGER = 14,  // quantized x, weight, out, bias (-1: none)
     NUM_OPERATIONS = 15,
 };

@@ -26,6 +26,7 @@ SCRATCH_VECTORS = 24 + 24 + 12 + 128  # queries, what they gathered, a tile of i
 SCRATCH_NUMBERS = 24 * 128  # scores
 SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
 PART_FLOATS = 1 << 20  # what threads leave each other of it, at most; memory that nobody touches costs nothing
+HALF_BLOCK = 16
 PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
 KV_TYPES = {"float32": 0, "float16": 1, "int8": 2}
 # What `pagoda_check_step` finds, by number.
@@ -146,6 +147,7 @@ class Program:
         recorder = self._recorder
         self._buffers = self._make_buffers()
         self._instructions = (native.Instruction * len(recorder.instructions))()
+        halved = wanting_halves(recorder)
         many = find_barriers(recorder.instructions, self._places)
         alone = find_barriers(recorder.instructions, self._places, self._own)
         for index, (record, recorded) in enumerate(zip(self._instructions, recorder.instructions, strict=True)):
@@ -156,6 +158,8 @@ class Program:
                 record.arguments[number] = place
             for number, factor in enumerate(recorded.factors):
                 record.factors[number] = factor
+            if recorded.operation is Operation.QUANTIZE:
+                record.arguments[2] = recorded.writes[0].value in halved
         self._weights = (native.PackedWeight * len(recorder.weights.packed))(*recorder.weights.packed)
         self._vectors = (native.Vector * max(1, len(recorder.vectors)))()
         for record, vector in zip(self._vectors, recorder.vectors, strict=False):
@@ -206,6 +210,17 @@ class Program:
             record.num_pairs, record.interleaved = len(frequencies), rope.interleaved
             record.cos, record.sin = address(cos), address(sin)
         return ropes
+
+
+def wanting_halves(recorder: Recorder) -> set[int]:
+    """Rounded inputs that meet a weight with a scale for every 16 columns: their sums are wanted as finely."""
+    products = (r for r in recorder.instructions if r.operation is Operation.LINEAR_INTEGER)
+    return {r.reads[0].value for r in products if recorder.weights.packed[_index(r.arguments[1])].block == HALF_BLOCK}
+
+
+def _index(argument: int | Symbol) -> int:
+    assert isinstance(argument, int)
+    return argument
 
 
 def own_values(instructions: list[Recorded], logits: Symbol) -> frozenset[int]:

@@ -24,7 +24,7 @@ def round_inputs(x: FloatArray) -> FloatArray:
     divisor = np.where(is_zero, np.float32(1), size)
     with np.errstate(invalid="ignore", over="ignore"):
         digits = np.rint(blocks * np.where(is_zero, np.float32(0), np.float32(127) / divisor))
-        scale = np.where(is_zero, np.float32(0), divisor / np.float32(127))
+        scale = np.where(is_zero, np.float32(0), divisor * np.float32(1 / 127))
         rounded = np.where(stands_out, x, (digits * scale).reshape(x.shape))
     return np.where(np.isfinite(x).all(axis=1, keepdims=True), rounded, np.float32(np.nan)).astype(np.float32)
 
