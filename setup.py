@@ -13,7 +13,9 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("native")
 # No contraction: the compiler fuses only what the source fuses, so every instruction set gives the same bits.
-COMMON = ["-std=c++17", "-O3", "-ffp-contract=off", "-g0", "-fPIC", "-pthread", "-Wall", "-Wextra"]
+COMMON = ["-std=c++17", "-ffp-contract=off", "-g0", "-fPIC", "-pthread", "-Wall", "-Wextra"]
+# A build under a sanitizer says how far it wants to be optimized: at -O3 it takes the compiler many minutes.
+COMMON += [] if "-O" in os.environ.get("CXXFLAGS", "") else ["-O3"]
 # Each file is compiled for one instruction set; which of them runs is decided on the machine, at run time.
 INSTRUCTION_SETS = {
     "kernels_avx2.cpp": ["-mavx2", "-mfma", "-mf16c"],

@@ -10,11 +10,10 @@ import pytest
 
 from pagoda.kernels.cpu import CpuKernels, library, memory, weights
 
-TEAMS = (1, 2, 3)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--native-library", type=Path, help="test this build of the native kernels")
+    parser.addoption("--teams", type=int, nargs="+", default=[1, 2, 3], help="sizes of the team of threads")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kernels" in metafunc.fixturenames:
         sets = library.available_instruction_sets()
-        metafunc.parametrize("kernels", [(name, team) for name in sets for team in TEAMS], indirect=True, ids=team_id)
+        teams = metafunc.config.getoption("--teams", default=[1, 2, 3])
+        metafunc.parametrize("kernels", [(name, team) for name in sets for team in teams], indirect=True, ids=team_id)
     elif "instruction_set" in metafunc.fixturenames:
         metafunc.parametrize("instruction_set", library.available_instruction_sets())
 
