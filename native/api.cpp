@@ -1,5 +1,8 @@
 // What Python calls.
 #include <time.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include <cstring>
 
@@ -11,6 +14,9 @@ RunInstruction scalar_kernels();
 #if defined(__x86_64__)
 RunInstruction avx2_kernels();
 RunInstruction avx512_kernels();
+#elif defined(__aarch64__)
+RunInstruction neon_kernels();
+RunInstruction neon_dot_kernels();
 #endif
 
 namespace {
@@ -25,6 +31,11 @@ RunInstruction kernels_for(const char *name) {
                         __builtin_cpu_supports("avx512vnni");
     if (!std::strcmp(name, "avx2") && avx2) return avx2_kernels();
     if (!std::strcmp(name, "avx512") && avx2 && avx512) return avx512_kernels();
+#elif defined(__aarch64__)
+    auto has = [](unsigned long features) { return (getauxval(AT_HWCAP) & features) == features; };
+    if (!std::strcmp(name, "neon") && has(HWCAP_ASIMD)) return neon_kernels();
+    // Of what ARMv8.2 has beyond them, the compiler uses the atomic additions.
+    if (!std::strcmp(name, "neon_dot") && has(HWCAP_ASIMD | HWCAP_ASIMDDP | HWCAP_ATOMICS)) return neon_dot_kernels();
 #endif
     return nullptr;
 }

@@ -13,6 +13,9 @@ Samplers scalar_samplers();
 #if defined(__x86_64__)
 Samplers avx2_samplers();
 Samplers avx512_samplers();
+#elif defined(__aarch64__)
+Samplers neon_samplers();
+Samplers neon_dot_samplers();
 #endif
 extern "C" int32_t pagoda_supports(const char *instruction_set);
 
@@ -22,6 +25,9 @@ Samplers samplers_for(const char *name) {
 #if defined(__x86_64__)
     if (!std::strcmp(name, "avx512") && pagoda_supports(name)) return avx512_samplers();
     if (!std::strcmp(name, "avx2") && pagoda_supports(name)) return avx2_samplers();
+#elif defined(__aarch64__)
+    if (!std::strcmp(name, "neon_dot") && pagoda_supports(name)) return neon_dot_samplers();
+    if (!std::strcmp(name, "neon") && pagoda_supports(name)) return neon_samplers();
 #endif
     return scalar_samplers();
 }

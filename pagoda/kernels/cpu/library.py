@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = Path(__file__).with_name("libpagoda.so.1")  # no module of Python's, and not called like one
-INSTRUCTION_SETS = ("avx512", "avx2", "scalar")  # the first that the machine has is used
+INSTRUCTION_SETS = ("avx512", "avx2", "neon_dot", "neon", "scalar")  # the first that the machine has is used
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),

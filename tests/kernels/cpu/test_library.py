@@ -52,6 +52,6 @@ def test_the_best_instruction_set_comes_first_and_plain_code_always_runs():
     assert sets[-1] == "scalar"
 
 
-@pytest.mark.parametrize("name", ["", "avx", "AVX2", "neon", "scalar "])
+@pytest.mark.parametrize("name", ["", "avx", "AVX2", "NEON", "neon_", "scalar "])
 def test_an_instruction_set_that_is_not_there_is_not_supported(name: str):
     assert not library.load_library().pagoda_supports(name.encode())

@@ -53,8 +53,8 @@ def test_with_a_compiler_the_library_lies_beside_the_package_and_loads(copy: Pat
     linked = subprocess.run(["ldd", str(copy / TARGET)], capture_output=True, text=True).stdout
     assert "python" not in linked
     # An inline function of the standard library, compiled for AVX-512, could be linked in everybody's place.
-    for name in ("avx2", "avx512"):
+    for name in ("avx2", "avx512", "neon", "neon_dot"):
         for compiled in copy.rglob(f"kernels_{name}.o"):
             symbols = subprocess.run(["nm", "-gC", "--defined-only", str(compiled)], capture_output=True, text=True)
             names = {line.split(maxsplit=2)[2] for line in symbols.stdout.splitlines()}
-            assert names == {f"{name}_kernels()", f"{name}_samplers()"}
+            assert names <= {f"{name}_kernels()", f"{name}_samplers()"}  # none in those of another machine
