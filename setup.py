@@ -62,6 +62,8 @@ class BuildNative(build_ext):
 
         # The kernels of an instruction set take the compiler a minute: all of them at once, the longest first.
         sources = sorted(ext.sources, key=lambda source: -len(flags.get(Path(source).name, [])))
+        # The folder of the objects is there before two compilers want to make it at once.
+        Path(self.build_temp, NATIVE).mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = [name for names in pool.map(build, sources) for name in names]
         target = Path(self.get_ext_fullpath(ext.name))

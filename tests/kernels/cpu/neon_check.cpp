@@ -207,7 +207,7 @@ void check_product(const Format &format, int64_t num_rows, int64_t num_columns, 
         const int64_t in_bytes = bench.buffer(integer_row_bytes(num_columns) / 4, num_tokens);
         bench.compared.back() = num_tokens == 1 ? BITS : NOTHING;  // sets may lay out more in tiles of their own
         const int64_t whole = bench.buffer(out_width, num_tokens);
-        bench.then(OP_QUANTIZE, {x, in_bytes});
+        bench.then(OP_QUANTIZE, {x, in_bytes, 1});
         bench.then(OP_LINEAR_INTEGER, {in_bytes, 0, whole, num_tokens % 2 ? bias : -1});
     }
     std::vector<int32_t> token_ids;
