@@ -13,6 +13,7 @@ from pagoda.kernels.cpu import CpuKernels, library, memory, weights
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--native-library", type=Path, help="test this build of the native kernels")
+    parser.addoption("--best-set", action="store_true", help="only the best instruction set of the machine")
     parser.addoption("--teams", type=int, nargs="+", default=[1, 2, 3], help="sizes of the team of threads")
 
 
@@ -26,12 +27,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    sets = library.available_instruction_sets()
+    if metafunc.config.getoption("--best-set", default=False):
+        sets = sets[:1]
     if "kernels" in metafunc.fixturenames:
-        sets = library.available_instruction_sets()
         teams = metafunc.config.getoption("--teams", default=[1, 2, 3])
         metafunc.parametrize("kernels", [(name, team) for name in sets for team in teams], indirect=True, ids=team_id)
     elif "instruction_set" in metafunc.fixturenames:
-        metafunc.parametrize("instruction_set", library.available_instruction_sets())
+        metafunc.parametrize("instruction_set", sets)
 
 
 def team_id(choice: tuple[str, int]) -> str:
