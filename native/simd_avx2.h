@@ -99,7 +99,6 @@ typedef __m256i Bytes;
 constexpr int NUM_PARTS = 2;
 constexpr int SIGNED_OFFSET = 0;
 
-inline Part zero_part() { return _mm256_setzero_ps(); }
 inline Part part_set1(float x) { return _mm256_set1_ps(x); }
 inline Part fma(Part x, Part y, Part z) { return _mm256_fmadd_ps(x, y, z); }
 inline Part mul(Part x, Part y) { return _mm256_mul_ps(x, y); }
