@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -89,11 +91,12 @@ def _wait(process: subprocess.Popen[bytes], attempt: Path, on_bytes: Callable[[i
 def _largest_wheel_bytes(folder: Path) -> int:
     """The growing file tells how far pip is, whichever version of pip runs."""
     largest = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            largest = max(largest, path.stat().st_size)
-        except OSError:
-            continue  # pip moved it away meanwhile
+    # os.walk, for it passes over a folder that pip removes meanwhile, where Path.rglob raises.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(OSError):  # pip moved it away meanwhile
+                    largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
     return largest
 
 

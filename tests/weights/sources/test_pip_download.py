@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -59,6 +60,26 @@ def test_a_module_called_pip_in_the_working_folder_is_not_run(
     (tmp_path / "pip.py").write_text("raise SystemExit('the wrong pip')\n")
     monkeypatch.chdir(tmp_path)
     assert download("tiny", tmp_path).exists()
+
+
+def test_progress_survives_folders_that_pip_removes_meanwhile(
+    index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.add("tiny", {"tiny/data.txt": b"data"})
+    monkeypatch.setattr(pip_download, "POLL_SECONDS", 0.001)
+    scandir = os.scandir
+    num_removed = 0
+
+    def scandir_of_a_folder_just_removed(path: str | Path | int) -> object:
+        nonlocal num_removed
+        if not isinstance(path, int) and Path(path).name.startswith("pip-"):
+            num_removed += 1
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir_of_a_folder_just_removed)
+    assert download("tiny", tmp_path).exists()
+    assert num_removed > 0
 
 
 def test_an_index_that_cannot_be_reached_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
