@@ -2,7 +2,7 @@
 //
 // Tokens that are multiplied together are a tile of N. Of every 32 columns a tile keeps sixteen fields, each N words, a word
 // for each token: eight of digits (four columns a word), the scale, the sum of the digits of all 32 columns and of the two
-// halves, and the same three times the scale. Behind its blocks follow each token's outliers: how many, their columns, their
+// halves, the same three times the scale, and the anchor times the scale. Behind its blocks follow each token's outliers: how many, their columns, their
 // values.
 #pragma once
 
@@ -13,11 +13,19 @@ constexpr int NUM_FIELDS = 16;
 constexpr int FIELD_SCALE = 8;
 constexpr int FIELD_SUM = 9;   // of the block, then of its halves
 constexpr int FIELD_LOW = 12;  // the same, times the scale
+constexpr int FIELD_ANCHOR = 15;  // the anchor, times the scale, negative
+
+// A sum of products that starts at the bits of this number is a float without being converted: the anchor plus the sum. It
+// is taken away again when the sum is multiplied by the scale, in one operation and to the same bits, since scales end in two
+// zero bits and so the anchor times a scale is exact.
+constexpr float ANCHOR = 12582912.0f;  // 1.5 * 2^23: sums may have 22 bits
+constexpr uint32_t SCALE_BITS = ~3u;
 
 // An input beyond so many times the root mean square of its row is kept as it is. Measured on SmolLM2: at five, next-token
 // distributions stray from single precision a quarter as far as with all in bytes, and one input in 260 is kept.
 constexpr float OUTLIER_SIZE = 5.0f;
 constexpr float SMALLEST_OUTLIER = 1.0e-18f;
+constexpr float LARGEST_INPUT = 1.0e30f;  // beyond it the anchor times a scale would not be finite
 
 // No more than one in 25 can be that large; rounding may let one more through.
 inline int64_t most_outliers(int64_t num_columns) { return num_columns / 25 + 2; }

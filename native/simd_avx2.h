@@ -106,7 +106,9 @@ inline Part sub(Part x, Part y) { return _mm256_sub_ps(x, y); }
 inline void store(float *p, Part x) { _mm256_storeu_ps(p, x); }
 inline Part part_half(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 inline Part part_int8(const int8_t *p) { return int8_part(p); }
+inline Part part_load(const float *p) { return _mm256_loadu_ps(p); }
 inline Bytes load_bytes(const uint8_t *p) { return words(p); }
+inline void store_bytes(uint8_t *p, Bytes a) { _mm256_storeu_si256((__m256i *)p, a); }
 inline Bytes bits_and(Bytes a, int byte) { return _mm256_and_si256(a, _mm256_set1_epi8((char)byte)); }
 inline Bytes bits_or(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
 // Bits that come over from the neighbouring byte must be masked away after.
@@ -130,6 +132,8 @@ struct Dot {
     };
     __m256i narrow = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
 
+    // What is kept of quants for many tokens, and what is made of it for each few.
+    static inline Bytes ready(Bytes a) { return a; }
     static inline Quants prepare(Bytes a) {
         if constexpr (SIGNED) return {_mm256_abs_epi8(a), a};
         return {a, a};
@@ -152,7 +156,11 @@ constexpr int TOKEN_TILE = 6;
 constexpr int LANE_SUMS = 6;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
-constexpr int INTEGER_TILE = 4;
+constexpr int INTEGER_TILE = 12;  // tokens whose rounded inputs stand side by side
+constexpr int INTEGER_SUMS = 6;  // of tokens and groups, that the registers hold
+constexpr int PACKED_TOKENS = 4;  // for more, groups are made ready, so many at once:
+constexpr int READY_GROUPS = 2;
+constexpr bool IS_ANCHORED = false;  // whether sums of products start at the anchor
 constexpr int INTEGER_TURNS = 1;
 
 }  // namespace

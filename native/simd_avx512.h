@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "integer.h"
+
 namespace {
 
 typedef __m512 Lanes;
@@ -75,7 +77,9 @@ constexpr int SIGNED_OFFSET = 128;  // bytes are made unsigned: the multiplier w
 inline Part part_set1(float x) { return _mm512_set1_ps(x); }
 inline Part part_half(const uint16_t *p) { return from_half(p); }
 inline Part part_int8(const int8_t *p) { return from_int8(p); }
+inline Part part_load(const float *p) { return load(p); }
 inline Bytes load_bytes(const uint8_t *p) { return _mm512_loadu_si512(p); }
+inline void store_bytes(uint8_t *p, Bytes a) { _mm512_storeu_si512(p, a); }
 inline Bytes bits_and(Bytes a, int byte) { return _mm512_and_si512(a, _mm512_set1_epi8((char)byte)); }
 inline Bytes bits_or(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
 // Bits that come over from the neighbouring byte must be masked away after.
@@ -96,27 +100,28 @@ struct Dot {
     struct Quants {
         __m512i v;
     };
-    __m512i sum = _mm512_setzero_si512();
+    __m512i sum = _mm512_castps_si512(_mm512_set1_ps(ANCHOR));
 
-    static inline Quants prepare(Bytes a) {
-        if constexpr (SIGNED) return {_mm512_xor_si512(a, _mm512_set1_epi8((char)0x80))};
-        return {a};
-    }
+    // What is kept of quants for many tokens, and what is made of it for each few.
+    static inline Bytes ready(Bytes a) { return SIGNED ? _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80)) : a; }
+    static inline Quants prepare(Bytes a) { return {a}; }
     inline void add(int, Quants quants, const int8_t *x) {
         int32_t four;
         std::memcpy(&four, x, 4);
         sum = _mm512_dpbusd_epi32(sum, quants.v, _mm512_set1_epi32(four));
     }
-    inline Part total() const {
-        return _mm512_cvtepi32_ps(sum);
-    }
+    inline Part total() const { return _mm512_castsi512_ps(sum); }
 };
 
 constexpr int TOKEN_TILE = 12;
 constexpr int LANE_SUMS = 24;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 4;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 2;
-constexpr int INTEGER_TILE = 12;
+constexpr int INTEGER_TILE = 12;  // tokens whose rounded inputs stand side by side
+constexpr int INTEGER_SUMS = 12;  // of tokens and groups, that the registers hold
+constexpr int PACKED_TOKENS = 12;  // for more, groups are made ready, so many at once:
+constexpr int READY_GROUPS = 2;
+constexpr bool IS_ANCHORED = true;  // whether sums of products start at the anchor
 constexpr int INTEGER_TURNS = 2;
 
 }  // namespace

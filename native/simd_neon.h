@@ -136,6 +136,13 @@ inline __attribute__((always_inline)) Bytes quarters(Bytes x, F f) {
 inline Part part_set1(float x) { return set1(x); }
 inline Part part_half(const uint16_t *p) { return from_half(p); }
 inline Part part_int8(const int8_t *p) { return from_int8(p); }
+inline Part part_load(const float *p) { return load(p); }
+inline void store_bytes(uint8_t *p, Bytes a) {
+    vst1q_u8(p, a.a);
+    vst1q_u8(p + 16, a.b);
+    vst1q_u8(p + 32, a.c);
+    vst1q_u8(p + 48, a.d);
+}
 inline Bytes load_bytes(const uint8_t *p) { return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}; }
 inline Bytes bits_and(Bytes a, int byte) {
     const uint8x16_t mask = vdupq_n_u8((uint8_t)byte);
@@ -190,6 +197,8 @@ struct Dot {
     typedef Bytes Quants;
     int32x4_t a = vdupq_n_s32(0), b = vdupq_n_s32(0), c = vdupq_n_s32(0), d = vdupq_n_s32(0);
 
+    // What is kept of quants for many tokens, and what is made of it for each few.
+    static inline Bytes ready(Bytes quants) { return quants; }
     static inline Quants prepare(Bytes quants) { return quants; }
     inline void add(int, Quants quants, const int8_t *x) {
         int32_t four;
@@ -207,7 +216,11 @@ constexpr int TOKEN_TILE = 5;
 constexpr int LANE_SUMS = 5;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
-constexpr int INTEGER_TILE = 4;
+constexpr int INTEGER_TILE = 4;  // tokens whose rounded inputs stand side by side
+constexpr int INTEGER_SUMS = 4;  // of tokens and groups, that the registers hold
+constexpr int PACKED_TOKENS = 4;  // for more, groups are made ready, so many at once:
+constexpr int READY_GROUPS = 1;
+constexpr bool IS_ANCHORED = false;  // whether sums of products start at the anchor
 constexpr int INTEGER_TURNS = 2;
 
 }  // namespace

@@ -139,6 +139,8 @@ struct Bytes {
 inline Part part_set1(float x) { return set1(x); }
 inline Part part_half(const uint16_t *p) { return from_half(p); }
 inline Part part_int8(const int8_t *p) { return from_int8(p); }
+inline Part part_load(const float *p) { return load(p); }
+inline void store_bytes(uint8_t *p, const Bytes &a) { std::memcpy(p, a.v, sizeof a.v); }
 inline Bytes load_bytes(const uint8_t *p) {
     Bytes r;
     std::memcpy(r.v, p, sizeof r.v);
@@ -179,6 +181,8 @@ struct Dot {
     typedef Bytes Quants;
     int32_t sums[16] = {};
 
+    // What is kept of quants for many tokens, and what is made of it for each few.
+    static inline Bytes ready(Bytes a) { return a; }
     static inline Quants prepare(Bytes a) { return a; }
     inline void add(int, const Quants &quants, const int8_t *x) {
         for (int lane = 0; lane < 16; lane++)
@@ -198,7 +202,11 @@ constexpr int TOKEN_TILE = 4;
 constexpr int LANE_SUMS = 4;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 1;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
-constexpr int INTEGER_TILE = 4;
+constexpr int INTEGER_TILE = 4;  // tokens whose rounded inputs stand side by side
+constexpr int INTEGER_SUMS = 4;  // of tokens and groups, that the registers hold
+constexpr int PACKED_TOKENS = 4;  // for more, groups are made ready, so many at once:
+constexpr int READY_GROUPS = 1;
+constexpr bool IS_ANCHORED = false;  // whether sums of products start at the anchor
 constexpr int INTEGER_TURNS = 1;
 
 }  // namespace
