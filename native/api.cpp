@@ -40,6 +40,10 @@ RunInstruction kernels_for(const char *name) {
     return nullptr;
 }
 
+constexpr int64_t PIECES_A_THREAD = 8;
+constexpr int64_t ROWS_OF_TILES = 12;  // a multiple of every set's INTEGER_TILE
+constexpr int64_t MOST_ROWS = 24;
+
 struct Run {
     const Program *program;
     const Step *step;
@@ -52,10 +56,18 @@ int64_t now() {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+// Rows that are taken through some instructions together: few, so that they stay near, and whole tiles if they are many.
+int64_t rows_at_once(int64_t num_tokens, int num_threads) {
+    const int64_t even = num_tokens / (PIECES_A_THREAD * num_threads);
+    if (even >= MOST_ROWS) return MOST_ROWS;
+    return even >= ROWS_OF_TILES ? even / ROWS_OF_TILES * ROWS_OF_TILES : even > 1 ? even : 1;
+}
+
 void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
     const Run &run = *static_cast<Run *>(context);
     const bool is_alone = run.step->num_tokens == 1 && run.step->num_logit_rows <= 1;
-    const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride, is_alone};
+    const Worker worker{thread, num_threads, run.step->scratch + thread * run.step->scratch_stride, is_alone, 0, 0};
+    const int64_t num_tokens = run.step->num_tokens, piece = rows_at_once(num_tokens, num_threads);
     const int32_t meets = is_alone ? 2 : 1;
     int64_t *times = thread == 0 ? run.step->nanoseconds : nullptr;
     int64_t last = times ? now() : 0;
@@ -65,12 +77,30 @@ void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
         times[item] += time - last;
         last = time;
     };
-    for (int64_t i = 0; i < run.program->num_instructions; i++) {
-        const Instruction &instruction = run.program->instructions[i];
-        if (instruction.barriers & meets) barrier.wait();
-        book(NUM_OPERATIONS);
-        run.kernels(*run.program, *run.step, instruction, worker);
+    auto execute = [&](const Instruction &instruction, const Worker &own) {
+        run.kernels(*run.program, *run.step, instruction, own);
         book(instruction.operation);
+    };
+    // Takes some rows after the other through a run of instructions.
+    auto execute_run = [&](const Instruction *first, int32_t *claims) {
+        Worker own = worker;
+        for (;;) {
+            own.first_row = __atomic_fetch_add(claims, 1, __ATOMIC_RELAXED) * piece;
+            if (own.first_row >= num_tokens) return;
+            own.last_row = own.first_row + piece < num_tokens ? own.first_row + piece : num_tokens;
+            for (const Instruction *in = first; in < first + first->run; in++) execute(*in, own);
+        }
+    };
+    const Instruction *begin = run.program->instructions, *end = begin + run.program->num_instructions;
+    for (const Instruction *in = begin; in < end; in++) {
+        if (in->barriers & meets) barrier.wait();
+        book(NUM_OPERATIONS);
+        if (is_alone || !in->run) {
+            execute(*in, worker);
+        } else {
+            execute_run(in, run.step->claims + (in - begin));
+            in += in->run - 1;
+        }
     }
 }
 

@@ -29,6 +29,9 @@ struct Instruction {
     int32_t barriers;  // what came before must be done by all threads: 1 in a step of many tokens, 2 in one of a single token
     int64_t arguments[6];
     double factors[2];
+    // In a step of many tokens so many instructions from this one on go together, some rows at a time: whoever is free takes
+    // the next rows through all of them. 0: it goes alone, or with one before it.
+    int64_t run;
 };
 
 struct Buffer {
@@ -119,6 +122,8 @@ struct Worker {
     int num_threads;
     float *scratch;
     bool is_alone;  // the step has a single token: small things are done by every thread, which takes less than a meeting
+    // What to do of an instruction that goes row by row; where both are 0, an even share.
+    int64_t first_row, last_row;
 };
 
 // Puts rows side by side whose tables begin with the same pages.

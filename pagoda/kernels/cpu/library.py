@@ -40,6 +40,7 @@ class Instruction(Structure):
         ("barriers", c_int32),
         ("arguments", c_int64 * 6),
         ("factors", c_double * 2),
+        ("run", c_int64),
     ]
 
 

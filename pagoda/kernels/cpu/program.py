@@ -150,9 +150,11 @@ class Program:
         halved = wanting_halves(recorder)
         many = find_barriers(recorder.instructions, self._places)
         alone = find_barriers(recorder.instructions, self._places, self._own)
+        runs = find_runs(recorder.instructions, many)
         for index, (record, recorded) in enumerate(zip(self._instructions, recorder.instructions, strict=True)):
             record.operation = recorded.operation
             record.barriers = MANY_TOKENS * many[index] + SINGLE_TOKEN * alone[index]
+            record.run = runs[index]
             for number, argument in enumerate(recorded.arguments):
                 place = self._places[argument.value] if isinstance(argument, Symbol) else argument
                 record.arguments[number] = place
@@ -240,8 +242,11 @@ def assign_places(instructions: list[Recorded], logits: Symbol, own: frozenset[i
     places: dict[int, int] = {}
     free: dict[Hashable, list[int]] = {}
 
+    # Rounded rows lie otherwise in their buffer than others.
+    rounded = {recorded.writes[0].value for recorded in instructions if recorded.operation is Operation.QUANTIZE}
+
     def kind(symbol: Symbol) -> Hashable:
-        return symbol.width, symbol.is_rows, symbol.value in own
+        return symbol.width, symbol.is_rows, symbol.value in own, symbol.value in rounded
 
     for index, recorded in enumerate(instructions):
         for symbol in recorded.writes:
@@ -260,14 +265,16 @@ def find_barriers(
 ) -> list[bool]:
     """Threads must meet before an instruction that reads or overwrites what others may still be at.
 
-    In a step of many tokens what is done row by row follows on what was done row by row without a meeting. In a step of
-    one token (`own` is given) what a thread made for itself concerns no other."""
+    In a step of many tokens what is done row by row follows at once on what was done row by row: the same thread takes
+    the same rows. In a step of one token (`own` is given) what a thread made for itself concerns no other."""
     barriers = []
     met = _Meeting()
     for recorded in instructions:
         by_rows = recorded.is_row_by_row and own is None
         reads = {_place(item, places) for item in recorded.reads if not _is_own(item, own)}
         writes = {_place(item, places) for item in recorded.writes if not _is_own(item, own)}
+        if not by_rows:
+            met.end_run()
         needed = met.forbids(reads, writes, by_rows)
         if needed:
             met = _Meeting()
@@ -276,8 +283,22 @@ def find_barriers(
     return barriers
 
 
+def find_runs(instructions: list[Recorded], barriers: list[bool]) -> list[int]:
+    """For each instruction that begins a run: how many, done row by row, follow without a meeting between. Else 0."""
+    runs = [0] * len(instructions)
+    first = None
+    for index, recorded in enumerate(instructions):
+        if not recorded.is_row_by_row:
+            first = None
+            continue
+        if first is None or barriers[index]:
+            first = index
+        runs[first] += 1
+    return runs
+
+
 class _Meeting:
-    """What was read and written since threads last met: row by row, and otherwise."""
+    """What was read and written since threads last met: by the run of row by row that is under way, and otherwise."""
 
     def __init__(self) -> None:
         self._read: dict[bool, set[Hashable]] = {True: set(), False: set()}
@@ -287,6 +308,10 @@ class _Meeting:
         # Row by row on row by row is the same thread's doing.
         kinds = (False,) if by_rows else (False, True)
         return any(reads & self._written[kind] or writes & (self._read[kind] | self._written[kind]) for kind in kinds)
+
+    def end_run(self) -> None:
+        self._read = {True: set(), False: self._read[False] | self._read[True]}
+        self._written = {True: set(), False: self._written[False] | self._written[True]}
 
     def note(self, reads: set[Hashable], writes: set[Hashable], by_rows: bool) -> None:
         self._read[by_rows] |= reads

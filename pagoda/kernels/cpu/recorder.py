@@ -32,11 +32,12 @@ class Operation(IntEnum):
     LINEAR_INTEGER = 14
 
 
-# Done row by row: a thread needs nothing but its own rows of what came before, if that was done row by row as well.
+# Done row by row: a thread needs nothing but the same rows of what came before, if that was done row by row as well.
 ROW_BY_ROW = frozenset(
     {
         *(Operation.EMBED, Operation.RMS_NORM, Operation.ADD, Operation.SCALE, Operation.GATED_SILU),
         *(Operation.GATED_GELU, Operation.ROPE_TABLE, Operation.ROPE, Operation.SOFT_CAP, Operation.QUANTIZE),
+        Operation.WRITE,
     }
 )
 # Rows of logits are too long to be left to one thread.
@@ -82,7 +83,7 @@ class Recorded:
     @property
     def is_small(self) -> bool:
         """With a single token every thread does it for itself."""
-        if self.is_of_logits and self.operation in SHARED_IN_LOGITS:
+        if self.operation is Operation.WRITE or (self.is_of_logits and self.operation in SHARED_IN_LOGITS):
             return False
         return self.operation in ROW_BY_ROW or self.operation is Operation.TAKE_ROWS
 

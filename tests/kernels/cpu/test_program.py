@@ -57,10 +57,11 @@ WRITES = {
     Operation.QUANTIZE: 1,
     Operation.LINEAR_INTEGER: 2,
 }
-# By the rows of the step in native/instructions.inc, unless they make logits: a thread has the same rows in all.
+# By the rows of the step in native/instructions.inc, unless they make logits.
 BY_ROWS = {
     *(Operation.EMBED, Operation.RMS_NORM, Operation.ADD, Operation.SCALE, Operation.GATED_SILU, Operation.GATED_GELU),
     *(Operation.ROPE_TABLE, Operation.ROPE, Operation.SOFT_CAP, Operation.QUANTIZE),
+    Operation.WRITE,
 }
 
 
@@ -71,10 +72,11 @@ class Access:
     reads: list[tuple[object, int]]
     writes: list[tuple[object, int]]
     after_barrier: bool
-    by_rows: bool
+    run: int  # the run of instructions, done row by row, that it belongs to; 0: none
 
 
 def accesses(program: Program, step: int = program_module.MANY_TOKENS) -> Iterator[Access]:
+    run = num_left = 0
     for record, recorded in zip(program._instructions, program._recorder.instructions, strict=True):
         operation = Operation(record.operation)
         arguments = list(record.arguments)
@@ -95,8 +97,13 @@ def accesses(program: Program, step: int = program_module.MANY_TOKENS) -> Iterat
         if operation is Operation.WRITE:
             writes.append((("pages", arguments[2]), 0))
         of_logits = any(program._buffers[resource[1]].is_rows for resource, _ in writes if resource[0] == "buffer")
-        by_rows = operation in BY_ROWS and not of_logits and step == program_module.MANY_TOKENS
-        yield Access(reads, writes, bool(record.barriers & step), by_rows)
+        if step == program_module.MANY_TOKENS and record.run:
+            assert num_left == 0, "a run begins within another"
+            run, num_left = run + 1, record.run
+        in_run = num_left > 0
+        num_left -= in_run
+        assert not in_run or (operation in BY_ROWS and not of_logits), f"{operation.name} is not done row by row"
+        yield Access(reads, writes, bool(record.barriers & step), run if in_run else 0)
 
 
 def check_values(program: Program) -> None:
@@ -114,7 +121,7 @@ def check_values(program: Program) -> None:
 def check_barriers(program: Program) -> None:
     """Between two barriers no resource is written by one thread and touched by another."""
     for step in (program_module.MANY_TOKENS, program_module.SINGLE_TOKEN):
-        since: dict[object, list[tuple[bool, bool]]] = {}
+        since: dict[object, list[tuple[bool, int]]] = {}
         for access in accesses(program, step):
             if access.after_barrier:
                 since.clear()
@@ -123,11 +130,11 @@ def check_barriers(program: Program) -> None:
             if step == program_module.SINGLE_TOKEN:
                 touched = [(resource, writes) for resource, writes in touched if not is_own(program, resource)]
             for resource, writes in touched:
-                for before_writes, before_by_rows in since.get(resource, []):
-                    same_thread = access.by_rows and before_by_rows
+                for before_writes, run in since.get(resource, []):
+                    same_thread = access.run and run == access.run
                     assert same_thread or not (writes or before_writes), f"{resource}: threads do not wait"
             for resource, writes in touched:
-                since.setdefault(resource, []).append((writes, access.by_rows))
+                since.setdefault(resource, []).append((writes, access.run))
 
 
 def is_own(program: Program, resource: tuple[str, int]) -> bool:
