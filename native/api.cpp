@@ -41,8 +41,7 @@ RunInstruction kernels_for(const char *name) {
 }
 
 constexpr int64_t PIECES_A_THREAD = 8;
-constexpr int64_t ROWS_OF_TILES = 12;  // a multiple of every set's INTEGER_TILE
-constexpr int64_t MOST_ROWS = 24;
+constexpr int64_t TILE_ROWS = 12;  // a multiple of every set's INTEGER_TILE
 
 struct Run {
     const Program *program;
@@ -56,11 +55,10 @@ int64_t now() {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// Rows that are taken through some instructions together: few, so that they stay near, and whole tiles if they are many.
+// Rows that are taken through some instructions together: few, so that they stay near, and a tile of them if they are many.
 int64_t rows_at_once(int64_t num_tokens, int num_threads) {
     const int64_t even = num_tokens / (PIECES_A_THREAD * num_threads);
-    if (even >= MOST_ROWS) return MOST_ROWS;
-    return even >= ROWS_OF_TILES ? even / ROWS_OF_TILES * ROWS_OF_TILES : even > 1 ? even : 1;
+    return even >= TILE_ROWS ? TILE_ROWS : even > 1 ? even : 1;
 }
 
 void run_program(void *context, int thread, int num_threads, Barrier &barrier) {
@@ -140,6 +138,11 @@ extern "C" int32_t pagoda_run_checked(
 extern "C" void pagoda_pack(const char *format, const uint8_t *raw, PackedWeight *weight, int32_t num_threads) {
     Pack job{format, raw, weight};
     run_together(num_threads, pack, &job);
+}
+
+// What a thread needs for products in whole numbers, in floats: for the set that needs most.
+extern "C" int64_t pagoda_integer_scratch(int64_t num_columns, int64_t num_tokens) {
+    return integer_scratch(num_columns, num_tokens);
 }
 
 // What a row of so many inputs takes once it is rounded to bytes.

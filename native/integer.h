@@ -25,6 +25,7 @@ constexpr uint32_t SCALE_BITS = ~3u;
 // distributions stray from single precision a quarter as far as with all in bytes, and one input in 260 is kept.
 constexpr float OUTLIER_SIZE = 5.0f;
 constexpr float SMALLEST_OUTLIER = 1.0e-18f;
+constexpr float SMALLEST_SIZE = 1.0e-30f;  // a block of nothing larger counts as zeros
 constexpr float LARGEST_INPUT = 1.0e30f;  // beyond it the anchor times a scale would not be finite
 
 // No more than one in 25 can be that large; rounding may let one more through.
@@ -36,3 +37,17 @@ inline int64_t outlier_bytes(int64_t num_columns) { return (4 + 8 * most_outlier
 
 // What a token takes.
 inline int64_t integer_row_bytes(int64_t num_columns) { return field_bytes(num_columns) + outlier_bytes(num_columns); }
+
+// What a thread needs for products of many tokens, in floats: for each column of the weight groups that are made ready, and
+// the outliers of the tokens with the values of their columns.
+constexpr int64_t MOST_READY_GROUPS = 2;
+constexpr int64_t READY_FLOATS = 12;
+
+inline int64_t outlier_floats(int64_t num_columns, int64_t num_tokens) {
+    const int64_t values = MOST_READY_GROUPS * 16 * (num_columns + 1), slots = 2 * num_columns + 1;
+    return values + slots + num_tokens + 1 + 2 * num_tokens * most_outliers(num_columns);
+}
+
+inline int64_t integer_scratch(int64_t num_columns, int64_t num_tokens) {
+    return READY_FLOATS * num_columns + outlier_floats(num_columns, num_tokens);
+}

@@ -35,6 +35,7 @@ inline __m256 power_of_two(__m256 n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 inline Lanes power_of_two(Lanes n) { return {power_of_two(n.a), power_of_two(n.b)}; }
+inline Lanes times_power_of_two(Lanes x, Lanes n) { return mul(x, power_of_two(n)); }
 inline Lanes from_half(const uint16_t *p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
@@ -81,6 +82,10 @@ inline void to_int8(int8_t *p, Lanes x) {
     words = _mm256_permute4x64_epi64(words, 0xd8);
     __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i *)p, bytes);
+}
+inline Lanes keep_bits(Lanes x, uint32_t bits) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32((int)bits));
+    return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
 }
 // 1 where x > y, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes x, Lanes y) {
@@ -153,6 +158,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 6;
+constexpr int QUERY_TILE = 6;  // of attention
 constexpr int LANE_SUMS = 6;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
@@ -164,3 +170,5 @@ constexpr bool IS_ANCHORED = false;  // whether sums of products start at the an
 constexpr int INTEGER_TURNS = 1;
 
 }  // namespace
+
+#include "simd_plain.h"

@@ -64,6 +64,7 @@ inline float32x4_t power_of_two(float32x4_t n) {
 inline Lanes power_of_two(Lanes n) {
     return quarters(n, [](float32x4_t p) { return power_of_two(p); });
 }
+inline Lanes times_power_of_two(Lanes x, Lanes n) { return mul(x, power_of_two(n)); }
 inline Lanes from_half(const uint16_t *p) {
     const float16x8_t low = vreinterpretq_f16_u16(vld1q_u16(p)), high = vreinterpretq_f16_u16(vld1q_u16(p + 8));
     return {vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)), vcvt_high_f32_f16(high)};
@@ -105,6 +106,10 @@ inline void to_int8(int8_t *p, Lanes x) {
     const int16x8_t low = vmovn_high_s32(vmovn_s32(vcvtq_s32_f32(x.a)), vcvtq_s32_f32(x.b));
     const int16x8_t high = vmovn_high_s32(vmovn_s32(vcvtq_s32_f32(x.c)), vcvtq_s32_f32(x.d));
     vst1q_s8(p, vmovn_high_s16(vmovn_s16(low), high));
+}
+inline Lanes keep_bits(Lanes x, uint32_t bits) {
+    const uint32x4_t mask = vdupq_n_u32(bits);
+    return quarters(x, [=](float32x4_t p) { return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(p), mask)); });
 }
 // 1 where x > y, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes x, Lanes y) {
@@ -213,6 +218,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 5;
+constexpr int QUERY_TILE = 5;  // of attention
 constexpr int LANE_SUMS = 5;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 2;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
@@ -224,3 +230,5 @@ constexpr bool IS_ANCHORED = false;  // whether sums of products start at the an
 constexpr int INTEGER_TURNS = 2;
 
 }  // namespace
+
+#include "simd_plain.h"

@@ -69,6 +69,8 @@ inline Lanes power_of_two(Lanes n) {
     }
     return n;
 }
+// x 2^n, where that is a normal number.
+inline Lanes times_power_of_two(Lanes x, Lanes n) { return mul(x, power_of_two(n)); }
 inline Lanes from_half(const uint16_t *p) {
     Lanes r;
     for (int i = 0; i < 16; i++) r.v[i] = half_to_float(p[i]);
@@ -114,6 +116,15 @@ inline void to_half(uint16_t *p, Lanes a) {
 // Whole numbers of at most 127 in size.
 inline void to_int8(int8_t *p, Lanes a) {
     for (int i = 0; i < 16; i++) p[i] = (int8_t)a.v[i];
+}
+inline Lanes keep_bits(Lanes a, uint32_t bits) {
+    for (float &x : a.v) {
+        uint32_t own;
+        std::memcpy(&own, &x, 4);
+        own &= bits;
+        std::memcpy(&x, &own, 4);
+    }
+    return a;
 }
 // 1 where a > b, else 0, lane by lane from the lowest bit on.
 inline uint32_t where_greater(Lanes a, Lanes b) {
@@ -199,6 +210,7 @@ struct Dot {
 };
 
 constexpr int TOKEN_TILE = 4;
+constexpr int QUERY_TILE = 4;  // of attention
 constexpr int LANE_SUMS = 4;  // sums of sixteen lanes that the registers hold beside what is added to them
 constexpr int TURNS = 1;  // groups that take turns when there is one token
 constexpr int GROUP_TILE = 1;
@@ -210,3 +222,5 @@ constexpr bool IS_ANCHORED = false;  // whether sums of products start at the an
 constexpr int INTEGER_TURNS = 1;
 
 }  // namespace
+
+#include "simd_plain.h"

@@ -197,6 +197,8 @@ def _declare(library: Any) -> Any:
     library.pagoda_describe_weight.restype = c_int64
     library.pagoda_integer_row_bytes.argtypes = [c_int64]
     library.pagoda_integer_row_bytes.restype = c_int64
+    library.pagoda_integer_scratch.argtypes = [c_int64, c_int64]
+    library.pagoda_integer_scratch.restype = c_int64
     library.pagoda_pack.argtypes = [c_char_p, c_void_p, POINTER(PackedWeight), c_int32]
     library.pagoda_check_step.argtypes = [POINTER(Program), POINTER(Step), POINTER(Limits)]
     library.pagoda_check_step.restype = c_int32

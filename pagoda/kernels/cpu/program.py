@@ -22,8 +22,8 @@ from pagoda.kernels.cpu.step import StepInputs
 SLOTS = 16
 MANY_TOKENS, SINGLE_TOKEN = 1, 2  # the steps before whose instruction threads meet
 # For each thread attention keeps so many vectors of a head, and so many single numbers.
-SCRATCH_VECTORS = 24 + 24 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
-SCRATCH_NUMBERS = 24 * 128  # scores
+SCRATCH_VECTORS = 48 + 48 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
+SCRATCH_NUMBERS = 48 * 128  # scores
 SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
 PART_FLOATS = 1 << 20  # what threads leave each other of it, at most; memory that nobody touches costs nothing
 HALF_BLOCK = 16
@@ -72,7 +72,6 @@ class Program:
         self._logits_place = self._places[logits.value]
         self._num_logits = logits.width
         self._memory: list[Any] = []
-        self._panel_floats = PANEL_GROUPS * LANES * max(w.num_columns for w in recorder.weights.packed)
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._program = self._lay_out()
         self._logits_record = self._buffers[self._logits_place]
@@ -136,9 +135,13 @@ class Program:
         return inputs
 
     def _reserve_scratch(self) -> None:
-        """For each thread a decoded panel, or the block of queries that attention is at; and what threads share."""
+        """For each thread what a product needs, or the block of queries that attention is at; and what threads share."""
+        num_columns = max(weight.num_columns for weight in self._recorder.weights.packed)
         block = SCRATCH_VECTORS * self._head_width + SCRATCH_NUMBERS
-        self._scratch = aligned_floats(self._num_threads, round_up(max(self._panel_floats, block)))
+        panel = PANEL_GROUPS * LANES * num_columns
+        if self._recorder.computes_in_integers:
+            panel = max(panel, self._library.pagoda_integer_scratch(num_columns, self._max_tokens))
+        self._scratch = aligned_floats(self._num_threads, round_up(max(panel, block)))
         self._parts = aligned_floats(PART_FLOATS)
         self._arrivals = np.zeros(SPLITS_A_THREAD * self._num_threads, np.int32)
         self._claims = np.zeros(len(self._instructions), np.int32)
