@@ -135,7 +135,7 @@ class Program:
         return inputs
 
     def _reserve_scratch(self) -> None:
-        """For each thread what a product needs, or the block of queries that attention is at; and what threads share."""
+        """For each thread what a product needs, or the block of queries attention is at; and what threads share."""
         num_columns = max(weight.num_columns for weight in self._recorder.weights.packed)
         block = SCRATCH_VECTORS * self._head_width + SCRATCH_NUMBERS
         panel = PANEL_GROUPS * LANES * num_columns
