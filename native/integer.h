@@ -38,10 +38,12 @@ inline int64_t outlier_bytes(int64_t num_columns) { return (4 + 8 * most_outlier
 // What a token takes.
 inline int64_t integer_row_bytes(int64_t num_columns) { return field_bytes(num_columns) + outlier_bytes(num_columns); }
 
-// What a thread needs for products of many tokens, in floats: for each column of the weight groups that are made ready, and
+// What a thread needs for products of many tokens, in floats: for some columns of the weight groups that are made ready, and
 // the outliers of the tokens with the values of their columns.
 constexpr int64_t MOST_READY_GROUPS = 2;
-constexpr int64_t READY_FLOATS = 12;
+constexpr int64_t READY_FLOATS = 12;   // a column
+constexpr int64_t READY_COLUMNS = 640;  // if the weight has no more, all are made ready at once,
+constexpr int64_t SOME_COLUMNS = 512;   // else so many
 
 inline int64_t outlier_floats(int64_t num_columns, int64_t num_tokens) {
     const int64_t values = MOST_READY_GROUPS * 16 * (num_columns + 1), slots = 2 * num_columns + 1;
@@ -49,5 +51,5 @@ inline int64_t outlier_floats(int64_t num_columns, int64_t num_tokens) {
 }
 
 inline int64_t integer_scratch(int64_t num_columns, int64_t num_tokens) {
-    return READY_FLOATS * num_columns + outlier_floats(num_columns, num_tokens);
+    return READY_FLOATS * READY_COLUMNS + outlier_floats(num_columns, num_tokens);
 }
