@@ -37,7 +37,7 @@ test-fast: setup-dev
 	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not soak and not gpu"
 
 test-slow: setup-dev ## The slow tests: real models, vocabularies, long properties
-	$(PYTEST) -rP -m "slow and not soak and not gpu"
+	$(PYTEST) -n $(WORKERS) --dist loadfile -rP -m "slow and not soak and not gpu"
 
 test-sanitized: setup-dev ## The native kernels under the address, undefined-behaviour and thread sanitizers
 	native/sanitize address
