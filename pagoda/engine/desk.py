@@ -13,6 +13,9 @@ from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, U
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.text import Tokenizer
 
+Observe = Callable[[Update, RequestOutput], None]
+"""Told of every update of an open request, before it changes the output."""
+
 
 @dataclass
 class Delivery:
@@ -36,9 +39,10 @@ class _Open:
 class RequestDesk:
     """Everything here happens on one event loop. `send` tells the engine, and whether there is one."""
 
-    def __init__(self, tokenizer: Tokenizer, send: Callable[[Message], bool]) -> None:
+    def __init__(self, tokenizer: Tokenizer, send: Callable[[Message], bool], observe: Observe | None = None) -> None:
         self._outputs = OutputProcessor(tokenizer)
         self._send = send
+        self._observe = observe
         self._open: dict[str, _Open] = {}
         self._leaving: dict[str, asyncio.Event] = {}  # left early; set when the engine has let go of them
         self._error: EngineError | None = None
@@ -85,8 +89,10 @@ class RequestDesk:
             if isinstance(update, Aborted):
                 self._let_go(update.request_id)
                 continue
-            output, then = self._outputs.take(update)
             own = self._open.get(update.request_id)
+            if self._observe is not None and own is not None:
+                self._observe(update, own.output)
+            output, then = self._outputs.take(update)
             if isinstance(then, PagodaError):
                 if own is not None:
                     own.news.put_nowait(then)

@@ -21,6 +21,8 @@ import msgspec
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
+from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
+from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.wire import (
     Broken,
     EngineInfo,
@@ -38,7 +40,6 @@ from pagoda.engine.wire import (
 READ_BYTES = 1 << 18
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the loop at once
 REPORT_SECONDS = 0.5  # without work it still says that it lives
-EXIT_NOT_BUILT, EXIT_BROKEN = 1, 70
 
 
 class EngineProcess:
@@ -130,6 +131,7 @@ def describe(engine: Engine) -> EngineInfo:
 
 def main(arguments: list[str]) -> int:
     path, settings = arguments
+    die_with_parent()
     # Whoever started it ends it: a Ctrl-C in the terminal goes to all processes at once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pagoda.core.errors import EngineError
 from pagoda.core.request import Request
-from pagoda.engine.desk import Delivery, RequestDesk
+from pagoda.engine.desk import Delivery, Observe, RequestDesk
 from pagoda.engine.messages import Message
 from pagoda.engine.output import RequestOutput
 from pagoda.engine.wire import (
@@ -65,10 +65,10 @@ class EngineState:
 class RemoteEngine:
     """The engine as an event loop sees it. `on_change` is called when it becomes ready and when it is gone."""
 
-    def __init__(self, tokenizer: Tokenizer, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, tokenizer: Tokenizer, observe: Observe | None = None) -> None:
         self.state = EngineState()
-        self._desk = RequestDesk(tokenizer, self._send)
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
+        self._desk = RequestDesk(tokenizer, self._send, observe)
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -134,7 +134,7 @@ class RemoteEngine:
             case Ready():
                 self.state.info = record.info
                 self._desk.resubmit()
-                self._on_change()
+                self.on_change()
             case Broken():
                 self.state.last_words = record.message
 
@@ -154,7 +154,7 @@ class RemoteEngine:
         num_waiting = self._desk.lose_engine(EngineError(f"the engine stopped: {reason}"))
         logger.error("the engine is gone: %s; %d requests wait for the next one", reason, num_waiting)
         if was_ready:
-            self._on_change()
+            self.on_change()
 
     async def _watch_for_hangs(self) -> None:
         while True:
