@@ -30,6 +30,7 @@ class Verb:
 
 VERBS = (
     Verb("run", "pagoda.cli.run", "talk with a model"),
+    Verb("serve", "pagoda.cli.serve", "answer requests over HTTP, as OpenAI does"),
     Verb("pull", "pagoda.cli.pull", "fetch a model into the store"),
     Verb("list", "pagoda.cli.list", "list the models in the store"),
     Verb("show", "pagoda.cli.show", "tell what is known about a model"),

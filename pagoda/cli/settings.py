@@ -66,6 +66,9 @@ class SettingOptions:
             how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(setting.meaning, default)}
             if setting.type is bool:
                 how["action"] = argparse.BooleanOptionalAction
+            elif get_origin(setting.type) is tuple:
+                how |= {"action": "append", "metavar": "TEXT"}
+                how["help"] = _help(setting.meaning + " May be given several times.", None)
             elif get_origin(setting.type) is Literal:
                 how["choices"] = get_args(setting.type)
             else:
@@ -76,7 +79,8 @@ class SettingOptions:
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         """Values by field name: the caller's defaults, and what the command line said."""
         said = vars(args)
-        return self._own_defaults | {s.name: said[s.name] for s in self._settings if s.name in said}
+        found = {s.name: said[s.name] for s in self._settings if s.name in said}
+        return self._own_defaults | {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
 
 
 def _help(meaning: str, default: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,9 @@ class Variable:
 PAGODA_HOME = Variable("PAGODA_HOME", "folder that holds the model store", "$XDG_DATA_HOME/pagoda")
 XDG_DATA_HOME = Variable("XDG_DATA_HOME", "folder for a user's data files", "~/.local/share")
 
-VARIABLES = (PAGODA_HOME, XDG_DATA_HOME)
+PAGODA_API_KEY = Variable("PAGODA_API_KEY", "key that clients of `pagoda serve` must send", "none: everybody may call")
+
+VARIABLES = (PAGODA_HOME, XDG_DATA_HOME, PAGODA_API_KEY)
 
 
 def pagoda_home() -> Path:
@@ -31,6 +34,17 @@ def pagoda_home() -> Path:
     if data_home is not None:
         return data_home / "pagoda"
     return _user_home() / ".local" / "share" / "pagoda"
+
+
+def api_key() -> str | None:
+    """The one key of a server that has no file of keys; an empty variable counts as unset."""
+    return os.environ.get(PAGODA_API_KEY.name) or None
+
+
+def serve_variables(fields: Iterable[str]) -> dict[str, str]:
+    """Settings of `pagoda serve` by field name: PAGODA_PORT stands for --port, and so on."""
+    names = {field: f"PAGODA_{field.upper()}" for field in fields}
+    return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
 
 
 def child_environment(**overrides: str) -> dict[str, str]:

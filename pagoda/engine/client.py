@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
+from pagoda.core.errors import EngineError
+from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
+from pagoda.engine.desk import RequestDesk
 from pagoda.engine.llm import engine_config
-from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, Update
-from pagoda.engine.output import OutputProcessor, RequestOutput
+from pagoda.engine.messages import AbortRequest, Message, Update
+from pagoda.engine.output import RequestOutput
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the thread at once
@@ -67,12 +68,9 @@ class AsyncLLM:
 
     def __init__(self, model: str | Path, *, progress: Progress | None = None, **settings: Any) -> None:
         self._engine = build_engine(engine_config(model, settings), progress)
-        self._outputs = OutputProcessor(self._engine.tokenizer)
         self._reader = PromptReader(self._engine.tokenizer, self._engine.loop.max_model_len)
-        self._streams: dict[str, asyncio.Queue[RequestOutput | PagodaError]] = {}
         self._events: asyncio.AbstractEventLoop | None = None
-        self._leaving: dict[str, asyncio.Event] = {}  # left early; set when the engine has let go of them
-        self._error: EngineError | None = None
+        self._desk = RequestDesk(self._engine.tokenizer, self._send)
         self._thread = EngineThread(self._engine, self._deliver, self._stopped)
 
     @property
@@ -89,97 +87,44 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput, None]:
         """The answer as it grows. Leaving the iteration early (or `aclose`) aborts the request."""
         text, token_ids = self._reader.read(prompt)
-        # Not a generator around a generator: closing the outer one would leave the inner one to the garbage collector.
-        return self._stream(text, token_ids, sampling_params, request_id, priority, cache_salt)
+        request = self._reader.request(
+            token_ids, sampling_params or SamplingParams(), request_id, priority=priority, cache_salt=cache_salt
+        )
+        return self._stream(request, text)
 
     def chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None, request_id: str | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages))
-        return self._stream(text, token_ids, sampling_params, request_id, 0, "")
+        return self._stream(self._reader.request(token_ids, sampling_params or SamplingParams(), request_id), text)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its stream ends with the finish reason `abort`. One that is not here is no error."""
-        self._thread.send(AbortRequest(request_id))
+        self._send(AbortRequest(request_id))
 
     def close(self) -> None:
         """Stop the engine; streams still open end in an error."""
         self._thread.close()
-        self._fail_streams(EngineError("the engine was closed"))
+        self._desk.fail(EngineError("the engine was closed"))
         self._engine.close()
 
-    async def _stream(
-        self,
-        text: str | None,
-        token_ids: list[int],
-        sampling: SamplingParams | None,
-        request_id: str | None,
-        priority: int,
-        cache_salt: str,
-    ) -> AsyncGenerator[RequestOutput, None]:
-        request = self._reader.request(
-            token_ids, sampling or SamplingParams(), request_id, priority=priority, cache_salt=cache_salt
-        )
-        while self._error is None and (left := self._leaving.get(request.request_id)) is not None:
-            await left.wait()  # what still comes of the last request with this id is not for this one
-        if self._error is not None:
-            raise self._error
+    def _stream(self, request: Request, text: str | None) -> AsyncGenerator[RequestOutput, None]:
         self._engine.loop.check(request)
-        if request.request_id in self._streams:
-            raise InvalidRequest("request_id", f"{request.request_id!r} is already here; ids must be unique")
+        # Not a generator around a generator: closing the outer one would leave the inner one to the garbage collector.
+        return self._desk.stream(request, text)
+
+    def _send(self, message: Message) -> bool:
+        # Whoever sends is on the event loop that will hear of it.
         self._events = asyncio.get_running_loop()
-        stream: asyncio.Queue[RequestOutput | PagodaError] = asyncio.Queue()
-        self._streams[request.request_id] = stream
-        output = self._outputs.open(request, text, time.monotonic())
-        self._thread.send(AddRequest(request))
-        is_shown = False  # whether the caller has seen the whole answer
-        try:
-            while not is_shown:
-                item = await stream.get()
-                while not isinstance(item, PagodaError) and not stream.empty():
-                    item = stream.get_nowait()  # the object is the same: one look shows all that came meanwhile
-                if isinstance(item, PagodaError) and not output.finished:
-                    raise item
-                is_shown = output.finished
-                yield output
-        finally:
-            del self._streams[request.request_id]
-            self._outputs.forget(request.request_id)
-            if not output.finished:
-                self._leaving[request.request_id] = asyncio.Event()
-                self._thread.send(AbortRequest(request.request_id))
+        self._thread.send(message)
+        return True
 
     def _deliver(self, updates: list[Update]) -> None:
         """Called on the engine's thread: text is made on the event loop's, off the engine's path."""
-        self._call_soon(self._take, updates)
-
-    def _take(self, updates: list[Update]) -> None:
-        for update in updates:
-            if isinstance(update, Aborted):
-                if (left := self._leaving.pop(update.request_id, None)) is not None:
-                    left.set()
-                continue
-            output, then = self._outputs.take(update)
-            stream = self._streams.get(update.request_id)
-            if isinstance(then, PagodaError):
-                if stream is not None:
-                    stream.put_nowait(then)
-                continue
-            if then is not None:
-                self._thread.send(then)
-            if output is not None and stream is not None:
-                stream.put_nowait(output)
+        self._call_soon(self._desk.take, updates)
 
     def _stopped(self, error: EngineError) -> None:
-        self._error = error
-        self._call_soon(self._fail_streams, error)
-
-    def _fail_streams(self, error: EngineError) -> None:
-        self._error = error
-        for stream in self._streams.values():
-            stream.put_nowait(error)
-        for request_id in list(self._leaving):
-            self._leaving.pop(request_id).set()
+        self._call_soon(self._desk.fail, error)
 
     def _call_soon(self, callback: Callable[[Any], None], argument: Any) -> None:
         with suppress(RuntimeError):  # the event loop was closed, and whoever waited there with it

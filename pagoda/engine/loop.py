@@ -131,7 +131,7 @@ class EngineLoop:
             self.check(request)
             self._submit(request)
         except PagodaError as error:
-            self._updates.append(Rejected(request.request_id, error))
+            self._updates.append(Rejected.of(request.request_id, error))
 
     def check(self, request: Request) -> None:
         """Everything that can be said of a request without looking at the others."""

@@ -45,6 +45,10 @@ class Scheduler:
         return bool(self.board.sequences)
 
     @property
+    def num_running(self) -> int:
+        return self.board.rows.num_running
+
+    @property
     def num_waiting(self) -> int:
         return len(self.board.queue) + len(self.board.waits)
 

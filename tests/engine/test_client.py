@@ -60,7 +60,7 @@ async def idle(client: AsyncLLM) -> None:
     await asyncio.sleep(0)
     assert len(client.engine.loop._answers) == 0
     assert all(pool.num_used == 0 for pool in client.engine.loop.scheduler.cache.pools)
-    assert not client._streams and len(client._outputs) == 0
+    assert len(client._desk) == 0 and len(client._desk._outputs) == 0
 
 
 def test_many_streams_give_what_the_offline_door_gives(client: AsyncLLM, tiny_folder: Path):
@@ -239,8 +239,8 @@ def test_an_error_behind_news_is_not_lost(client: AsyncLLM):
         stream = client.generate("the engine", LONG, request_id="mine")
         await anext(stream)
         client._thread.close()
-        client._streams["mine"].put_nowait(next(iter(client._outputs._states.values())).output)
-        client._fail_streams(EngineError("gone"))
+        client._desk._open["mine"].news.put_nowait(None)
+        client._desk.fail(EngineError("gone"))
         with pytest.raises(EngineError, match="gone"):
             await last(stream)
 

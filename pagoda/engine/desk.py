@@ -1,0 +1,139 @@
+"""The open requests of one event loop: hands their messages to an engine and its updates to whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
+from pagoda.core.request import Request
+from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, Update
+from pagoda.engine.output import OutputProcessor, RequestOutput
+from pagoda.text import Tokenizer
+
+Observe = Callable[[Update, RequestOutput], None]
+"""Told of every update of an open request, before it changes the output."""
+
+
+@dataclass
+class Delivery:
+    """What the caller has made of an answer so far."""
+
+    has_shown: bool = False
+    """Something of it has left for good: the request cannot be run again by another engine."""
+
+
+@dataclass(eq=False)
+class _Open:
+    """One request under way."""
+
+    request: Request
+    text: str | None
+    output: RequestOutput
+    delivery: Delivery
+    news: asyncio.Queue[PagodaError | None] = field(default_factory=asyncio.Queue)
+
+
+class RequestDesk:
+    """Everything here happens on one event loop. `send` tells the engine, and whether there is one."""
+
+    def __init__(self, tokenizer: Tokenizer, send: Callable[[Message], bool], observe: Observe | None = None) -> None:
+        self._outputs = OutputProcessor(tokenizer)
+        self._send = send
+        self._observe = observe
+        self._open: dict[str, _Open] = {}
+        self._leaving: dict[str, asyncio.Event] = {}  # left early; set when the engine has let go of them
+        self._error: EngineError | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def stream(
+        self, request: Request, text: str | None, delivery: Delivery | None = None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The answer as it grows. Leaving the iteration early (or `aclose`) aborts the request.
+
+        It is the same output again and again, unless the request was run again by another engine meanwhile.
+        """
+        request_id = request.request_id
+        while self._error is None and (left := self._leaving.get(request_id)) is not None:
+            await left.wait()  # what still comes of the last request with this id is not for this one
+        if self._error is not None:
+            raise self._error
+        if request_id in self._open:
+            raise InvalidRequest("request_id", f"{request_id!r} is already here; ids must be unique")
+        output = self._outputs.open(request, text, time.monotonic())
+        own = _Open(request, text, output, delivery or Delivery())
+        self._open[request_id] = own
+        self._send(AddRequest(request))
+        is_shown = False  # whether the caller has seen the whole answer
+        try:
+            while not is_shown:
+                error = await own.news.get()
+                while error is None and not own.news.empty():
+                    error = own.news.get_nowait()  # the output is the same: one look shows all that came meanwhile
+                if error is not None and not own.output.finished:
+                    raise error
+                is_shown = own.output.finished
+                yield own.output
+        finally:
+            del self._open[request_id]
+            self._outputs.forget(request_id)
+            if not own.output.finished and self._error is None and self._send(AbortRequest(request_id)):
+                self._leaving[request_id] = asyncio.Event()
+
+    def take(self, updates: list[Update] | tuple[Update, ...]) -> None:
+        for update in updates:
+            if isinstance(update, Aborted):
+                self._let_go(update.request_id)
+                continue
+            own = self._open.get(update.request_id)
+            if self._observe is not None and own is not None:
+                self._observe(update, own.output)
+            output, then = self._outputs.take(update)
+            if isinstance(then, PagodaError):
+                if own is not None:
+                    own.news.put_nowait(then)
+                continue
+            if then is not None:
+                self._send(then)
+            if output is not None and own is not None:
+                own.news.put_nowait(None)
+
+    def fail(self, error: EngineError) -> None:
+        """No engine will ever answer again."""
+        self._error = error
+        for own in self._open.values():
+            own.news.put_nowait(error)
+        for request_id in list(self._leaving):
+            self._let_go(request_id)
+
+    def lose_engine(self, error: EngineError) -> int:
+        """The engine is gone and another will come: what has shown nothing waits for it, the rest ends in the error.
+        Returns how many wait."""
+        for request_id in list(self._leaving):
+            self._let_go(request_id)
+        num_waiting = 0
+        for own in self._open.values():
+            if own.output.finished:
+                continue
+            if own.delivery.has_shown:
+                own.news.put_nowait(error)
+                self._outputs.forget(own.request.request_id)
+                continue
+            num_waiting += 1
+            arrival = own.output.metrics.arrival_time
+            own.output = self._outputs.open(own.request, own.text, arrival)
+        return num_waiting
+
+    def resubmit(self) -> None:
+        """Another engine is there: give it what waits."""
+        for own in self._open.values():
+            if own.request.request_id in self._outputs:
+                self._send(AddRequest(own.request))
+
+    def _let_go(self, request_id: str) -> None:
+        if (left := self._leaving.pop(request_id, None)) is not None:
+            left.set()

@@ -1,0 +1,163 @@
+"""An engine in a process of its own: it connects to a socket, says what it is, and turns its loop until nobody listens.
+
+    python -m pagoda.engine.process SOCKET SETTINGS
+
+SETTINGS is an `EngineConfig` as JSON. Exit codes: 0 when the other end went away, 1 when the engine could not be built,
+70 when it broke in a step.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import msgspec
+
+from pagoda.core.config import EngineConfig
+from pagoda.core.errors import EngineError, PagodaError
+from pagoda.engine.build import Engine, build_engine
+from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
+from pagoda.engine.orphans import die_with_parent
+from pagoda.engine.wire import (
+    Broken,
+    EngineInfo,
+    FrameDecoder,
+    FromEngine,
+    Hello,
+    Loading,
+    Published,
+    Ready,
+    Report,
+    ToEngine,
+    frame,
+)
+
+READ_BYTES = 1 << 18
+IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the loop at once
+REPORT_SECONDS = 0.5  # without work it still says that it lives
+
+
+class EngineProcess:
+    """The loop on the main thread; another reads the socket into its inbox."""
+
+    def __init__(self, connection: socket.socket, engine: Engine) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._loop = engine.loop
+        self._wake = threading.Event()
+        self._is_closing = False
+        self._last_report = 0.0
+        self._reader = threading.Thread(target=self._read, name="pagoda-messages", daemon=True)
+
+    def run(self) -> None:
+        """Until the other end goes away. An error of the engine is its last word, and is raised."""
+        self._reader.start()
+        while not self._is_closing:
+            if self._loop.has_work:
+                self._step()
+            else:
+                self._wake.wait(IDLE_WAIT_SECONDS)
+                self._wake.clear()
+                if time.monotonic() - self._last_report > REPORT_SECONDS:
+                    self._send(Published((), self._report(0.0)))
+
+    def _step(self) -> None:
+        start = time.monotonic()
+        try:
+            updates = self._loop.step()
+        except EngineError as error:
+            self._send(Broken(str(error)))
+            raise
+        self._send(Published(tuple(updates), self._report(time.monotonic() - start)))
+
+    def _report(self, step_seconds: float) -> Report:
+        counters, scheduler = self._loop.counters, self._loop.scheduler
+        self._last_report = time.monotonic()
+        return Report(
+            time=self._last_report,
+            num_steps=counters.num_steps,
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
+            num_used_pages=tuple(pool.num_used for pool in scheduler.cache.pools),
+            num_idle_pages=tuple(pool.num_idle for pool in scheduler.cache.pools),
+            num_preemptions=scheduler.board.num_preemptions,
+            num_computed_tokens=counters.num_computed_tokens,
+            num_drawn_tokens=counters.num_drawn_tokens,
+            num_prompt_tokens=counters.num_prompt_tokens,
+            num_cached_tokens=counters.num_cached_tokens,
+            step_seconds=step_seconds,
+        )
+
+    def _send(self, record: FromEngine) -> None:
+        try:
+            self._connection.sendall(frame(record))
+        except OSError:
+            self._is_closing = True
+
+    def _read(self) -> None:
+        decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
+        try:
+            while data := self._connection.recv(READ_BYTES):
+                self._loop.inbox.extend(decoder.feed(data))
+                self._wake.set()
+        except OSError:
+            pass
+        finally:
+            self._is_closing = True
+            self._wake.set()
+
+
+def describe(engine: Engine) -> EngineInfo:
+    memory = engine.memory
+    return EngineInfo(
+        model=engine.config.model,
+        model_path=str(engine.checkpoint.path),
+        vocab_size=engine.loop.vocab_size,
+        max_model_len=engine.loop.max_model_len,
+        max_num_seqs=engine.config.max_num_seqs,
+        page_size=engine.config.block_size,
+        num_pages=memory.num_pages,
+        weight_bytes=memory.weight_bytes,
+        cache_bytes=memory.cache_bytes,
+        kv_cache_type=engine.config.kv_cache_type,
+        compute=engine.config.compute,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    path, settings = arguments
+    die_with_parent()
+    # Whoever started it ends it: a Ctrl-C in the terminal goes to all processes at once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # says where it hangs
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        connection.sendall(frame(Hello(os.getpid())))
+
+        def progress(num_done: int, num_all: int) -> None:
+            connection.sendall(frame(Loading(num_done, num_all)))
+
+        try:
+            engine = build_engine(msgspec.json.decode(settings, type=EngineConfig), progress)
+        except PagodaError as error:
+            connection.sendall(frame(Broken(str(error))))
+            return EXIT_NOT_BUILT
+        try:
+            connection.sendall(frame(Ready(describe(engine))))
+            EngineProcess(connection, engine).run()
+        except EngineError as error:
+            print(f"pagoda engine: {error}", file=sys.stderr)
+            return EXIT_BROKEN
+        finally:
+            engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,175 @@
+"""The other end of an engine process: takes its connection, knows how it is doing, and survives its death.
+
+There is one engine at a time. It connects by itself, is ready once it says so, and is gone when its connection ends,
+which the kernel tells at once however it died. Requests of which nothing has been shown yet wait for the next engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pagoda.core.errors import EngineError
+from pagoda.core.request import Request
+from pagoda.engine.desk import Delivery, Observe, RequestDesk
+from pagoda.engine.messages import Message
+from pagoda.engine.output import RequestOutput
+from pagoda.engine.wire import (
+    Broken,
+    EngineInfo,
+    FrameDecoder,
+    FromEngine,
+    Hello,
+    Loading,
+    Published,
+    Ready,
+    Report,
+    frame,
+)
+from pagoda.text import Tokenizer
+
+READ_BYTES = 1 << 18
+SHORTEST_HANG_SECONDS = 5.0
+HANG_STEPS = 5  # so many times its slowest steps an engine may be silent with work to do
+NUM_REMEMBERED_STEPS = 512
+WATCH_SECONDS = 0.25
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class EngineState:
+    """How the engine is doing, for whoever asks."""
+
+    pid: int | None = None
+    info: EngineInfo | None = None
+    """Of the engine that answers now; None while there is none."""
+    num_loaded: int = 0
+    num_to_load: int = 0
+    report: Report | None = None
+    num_deaths: int = 0
+    last_words: str = ""
+    last_heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.info is not None
+
+
+class RemoteEngine:
+    """The engine as an event loop sees it. `on_change` is called when it becomes ready and when it is gone."""
+
+    def __init__(self, tokenizer: Tokenizer, observe: Observe | None = None) -> None:
+        self.state = EngineState()
+        self.on_change: Callable[[], None] = lambda: None
+        self._desk = RequestDesk(tokenizer, self._send, observe)
+        self._writer: asyncio.StreamWriter | None = None
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._steps: list[float] = []
+        self._asked_at = 0.0
+
+    @property
+    def num_open(self) -> int:
+        """Requests under way, those that wait for an engine included."""
+        return len(self._desk)
+
+    async def listen(self, path: Path) -> None:
+        """`path` must lie in a folder that nobody else can enter."""
+        self._server = await asyncio.start_unix_server(self._serve, path)
+        self._watch = asyncio.create_task(self._watch_for_hangs())
+
+    def stream(self, request: Request, text: str | None, delivery: Delivery) -> AsyncGenerator[RequestOutput, None]:
+        return self._desk.stream(request, text, delivery)
+
+    async def close(self) -> None:
+        """Let the engine go; what is still open ends in an error."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+        self._desk.fail(EngineError("the server is shutting down"))
+        if self._writer is not None:
+            self._writer.close()
+
+    def _send(self, message: Message) -> bool:
+        if self._writer is None or not self.state.is_ready:
+            return False
+        self._asked_at = time.monotonic()
+        self._writer.write(frame(message))
+        return True
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._writer is not None:
+            writer.close()  # one engine at a time
+            return
+        self._writer = writer
+        decoder: FrameDecoder[FromEngine] = FrameDecoder(FromEngine)
+        try:
+            while data := await reader.read(READ_BYTES):
+                self.state.last_heard = time.monotonic()
+                for record in decoder.feed(data):
+                    self._take(record)
+        except (OSError, EngineError) as error:
+            self.state.last_words = str(error)
+        finally:
+            self._writer = None
+            writer.close()
+            self._gone()
+
+    def _take(self, record: FromEngine) -> None:
+        match record:
+            case Published():
+                self._take_step(record)
+            case Hello():
+                self.state.pid, self.state.last_words = record.pid, ""
+            case Loading():
+                self.state.num_loaded, self.state.num_to_load = record.num_done, record.num_all
+            case Ready():
+                self.state.info = record.info
+                self._desk.resubmit()
+                self.on_change()
+            case Broken():
+                self.state.last_words = record.message
+
+    def _take_step(self, record: Published) -> None:
+        self.state.report = record.report
+        if record.report.step_seconds:
+            self._steps.append(record.report.step_seconds)
+            del self._steps[:-NUM_REMEMBERED_STEPS]
+        self._desk.take(record.updates)
+
+    def _gone(self) -> None:
+        was_ready = self.state.is_ready
+        self.state.info, self.state.report, self.state.pid = None, None, None
+        self.state.num_loaded = self.state.num_to_load = 0
+        self.state.num_deaths += 1
+        reason = self.state.last_words or "its process ended"
+        num_waiting = self._desk.lose_engine(EngineError(f"the engine stopped: {reason}"))
+        logger.error("the engine is gone: %s; %d requests wait for the next one", reason, num_waiting)
+        if was_ready:
+            self.on_change()
+
+    async def _watch_for_hangs(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            patience = max(SHORTEST_HANG_SECONDS, HANG_STEPS * max(self._steps, default=0.0))
+            silent_since = max(self.state.last_heard, self._asked_at if self.num_open else 0.0)
+            if self.state.is_ready and time.monotonic() - silent_since > patience:
+                self._kill(patience)
+
+    def _kill(self, patience: float) -> None:
+        pid = self.state.pid
+        if pid is None:
+            return
+        logger.error("the engine (pid %d) has said nothing for %.1f s and is killed", pid, patience)
+        self.state.last_words = f"it hung: nothing came from it for {patience:.1f} s"
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)  # where it hangs, if it can still say so
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,118 @@
+"""The ASGI application: who is calling, what for, and one clear answer whatever happens."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from typing import Any
+from urllib.parse import urlsplit
+
+from pagoda.core.errors import PagodaError
+from pagoda.server.bodies import ClientGone, Receive
+from pagoda.server.config import ListenConfig
+from pagoda.server.errors import ApiError, from_engine, internal_error
+from pagoda.server.exchange import Exchange, Scope, Send
+from pagoda.server.routes import RouteTable
+from pagoda.server.service import Service
+
+logger = logging.getLogger("pagoda.access")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
+
+
+class App:
+    def __init__(self, service: Service, routes: RouteTable, listen: ListenConfig) -> None:
+        self.service = service
+        self.routes = routes
+        self._origins = frozenset(listen.allowed_origins)
+        hosts = {*LOCAL_NAMES, *(name.lower() for name in listen.allowed_hosts)}
+        # Whoever listens on all addresses has many names; browsers are still kept out by the Origin header.
+        self._hosts = None if listen.host in ANY_ADDRESS and not listen.allowed_hosts else hosts | {listen.host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, self.service.limits, request_id_of(scope))
+        start = time.monotonic()
+        try:
+            await self._answer(exchange)
+        finally:
+            self._log(exchange, time.monotonic() - start)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            self._check_headers(exchange)
+            self._check_origin(exchange)
+            path, method = exchange.path, str(exchange.scope["method"])
+            if not self.routes.is_open(path):
+                headers = exchange.headers
+                exchange.key = self.service.keys.find(
+                    headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
+                )
+            route, exchange.scope["path_params"] = self.routes.find(method, path)
+            await route.handler(exchange, self.service)
+        except ClientGone:
+            exchange.status = exchange.status or 499
+        except ApiError as error:
+            await self._fail(exchange, error)
+        except PagodaError as error:
+            await self._fail(exchange, from_engine(error))
+        except Exception:
+            logger.exception("request %s failed", exchange.request_id)
+            await self._fail(exchange, internal_error())
+
+    async def _fail(self, exchange: Exchange, error: ApiError) -> None:
+        if not exchange.has_begun:
+            await exchange.error(error)
+
+    def _check_headers(self, exchange: Exchange) -> None:
+        headers = exchange.scope["headers"]
+        limits = self.service.limits
+        if len(headers) > limits.max_headers or sum(len(n) + len(v) for n, v in headers) > limits.max_header_bytes:
+            raise ApiError(431, "invalid_request_error", "the header is too large", code="header_too_large")
+
+    def _check_origin(self, exchange: Exchange) -> None:
+        """A page from elsewhere must not reach a server on this machine through its user's browser."""
+        host = exchange.headers.get(b"host", b"").decode("latin-1").lower()
+        name = urlsplit(f"//{host}").hostname if host else None
+        if self._hosts is not None and name not in self._hosts:
+            message = "the Host header names another server; allow it with --allowed-hosts"
+            raise ApiError(403, "permission_error", message, code="host_not_allowed")
+        origin = exchange.headers.get(b"origin")
+        if origin is None or origin.decode("latin-1") in self._origins:
+            return
+        if urlsplit(origin.decode("latin-1")).netloc.lower() != host:
+            message = "calls from pages of this origin are not allowed; allow it with --allowed-origins"
+            raise ApiError(403, "permission_error", message, code="origin_not_allowed")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    def _log(self, exchange: Exchange, seconds: float) -> None:
+        if logger.isEnabledFor(logging.INFO):
+            fields: dict[str, Any] = {
+                "request_id": exchange.request_id,
+                "method": exchange.scope["method"],
+                "path": exchange.path[:200],
+                "status": exchange.status,
+                "seconds": round(seconds, 6),
+                "key": exchange.key.name,
+            }
+            logger.info("request", extra={"fields": fields})
+
+
+def request_id_of(scope: Scope) -> str:
+    """The caller's own, if it is one that can be logged; else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return uuid.uuid4().hex

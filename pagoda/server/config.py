@@ -1,0 +1,89 @@
+"""The settings of `pagoda serve`, one frozen record per concept; flags, environment and a TOML file fill them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pagoda.core.config import EngineConfig
+from pagoda.core.errors import InvalidRequest
+from pagoda.server.limits import Limits
+
+
+class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server is found."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all. Beyond this machine, set an API key."""
+    port: int = 8000
+    """Port to listen on; 0 takes any that is free."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that the Host header may have beside this machine's own."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web origins that may call from a browser, such as https://chat.example.com."""
+    tls_certificate: str | None = None
+    """File of the certificate chain; with it the server speaks HTTPS."""
+    tls_key: str | None = None
+    """File of the certificate's private key."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InvalidRequest("port", f"must lie between 0 and 65535, not {self.port}")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidRequest("tls_key", "tls_certificate and tls_key go together; give both or neither")
+
+
+class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may wait, and for how long."""
+
+    max_queued_requests: int = 256
+    """Requests that may wait for a row; one more is answered with 503 and a time to come back."""
+    max_queued_tokens: int = 262144
+    """Prompt tokens that may wait."""
+    request_timeout: float | None = None
+    """Seconds after which a request is given up, wherever it is; None: never."""
+    slow_reader_seconds: float = 60.0
+    """A client that takes nothing for so long is let go."""
+    drain_seconds: float = 30.0
+    """After SIGTERM, how long requests under way may take to finish."""
+
+    def __post_init__(self) -> None:
+        for field in ("max_queued_requests", "max_queued_tokens"):
+            if getattr(self, field) < 1:
+                raise InvalidRequest(field, f"must be at least 1, not {getattr(self, field)}")
+        for field in ("slow_reader_seconds", "drain_seconds"):
+            if not getattr(self, field) >= 0:
+                raise InvalidRequest(field, f"must not be negative, not {getattr(self, field)}")
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written down."""
+
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    log_prompts: bool = False
+    """Write prompts and answers into the log. They may be private: off unless asked for."""
+    trace_endpoint: str | None = None
+    """OpenTelemetry collector that gets a span for each phase of a request (needs pagoda[tracing])."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    listen: ListenConfig = ListenConfig()
+    queue: QueueConfig = QueueConfig()
+    limits: Limits = Limits()
+    log: LogConfig = LogConfig()
+    served_model_name: str | None = None
+    """What clients call the model; None: its own name."""
+    api_keys_file: str | None = None
+    """TOML file of API keys and their limits; without keys everybody on this address may call."""
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the processes of one server are told."""
+
+    server: ServerConfig
+    engine: EngineConfig
+    model_path: str
+    engine_socket: str = ""
+    """In a folder that nobody else can enter."""
+    api_key: str | None = None
+    """From the environment."""

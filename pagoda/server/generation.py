@@ -1,0 +1,152 @@
+"""From typed requests to answers: admission, the engine's stream, and what is new since the last look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pagoda.core.request import FinishReason, Request
+from pagoda.core.sampling_params import SamplingParams
+from pagoda.engine.desk import Delivery
+from pagoda.engine.output import CompletionOutput, Logprob, RequestOutput
+from pagoda.engine.remote import RemoteEngine
+from pagoda.server.admission import Admission
+from pagoda.server.keys import ApiKey
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call: one prompt or several, all with the same parameters."""
+
+    name: str
+    """What the answer is called; the engine's requests carry it, too."""
+    prompts: list[tuple[str | None, list[int]]]
+    sampling: SamplingParams
+    key: ApiKey
+    priority: int = 0
+    cache_salt: str = ""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(token_ids) for _, token_ids in self.prompts)
+
+    def requests(self) -> list[tuple[Request, str | None]]:
+        # One caller's cached prefixes are nobody else's business: not even by how soon an answer comes.
+        salt = f"{self.key.name}/{self.cache_salt}" if self.key.name or self.cache_salt else ""
+        return [
+            (
+                Request(
+                    request_id=f"{self.name}-{number}",
+                    prompt_token_ids=tuple(token_ids),
+                    sampling=self.sampling,
+                    priority=self.priority,
+                    cache_salt=salt,
+                ),
+                text,
+            )
+            for number, (text, token_ids) in enumerate(self.prompts)
+        ]
+
+
+class Generation:
+    """Runs jobs on the engine, within what may be under way at once."""
+
+    def __init__(self, engine: RemoteEngine, admission: Admission) -> None:
+        self._engine = engine
+        self._admission = admission
+
+    @asynccontextmanager
+    async def run(self, job: Job, delivery: Delivery) -> AsyncIterator[AsyncGenerator[tuple[int, RequestOutput], None]]:
+        """The job's outputs as they grow, each with the number of its prompt. Leaving ends what is unfinished."""
+        with self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens):
+            streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
+            seen: dict[int, RequestOutput] = {}
+            outputs = _numbered(streams[0], seen) if len(streams) == 1 else _merged(streams, seen)
+            try:
+                yield outputs
+            finally:
+                await outputs.aclose()
+                for stream in streams:
+                    await stream.aclose()
+                job.key.spend(sum(num_new_tokens(output) for output in seen.values()), time.monotonic())
+
+    async def whole(self, job: Job) -> list[RequestOutput]:
+        """All outputs, once they are finished. Nothing is shown before, so another engine may run them again."""
+        finished: dict[int, RequestOutput] = {}
+        async with self.run(job, Delivery()) as outputs:
+            async for number, output in outputs:
+                finished[number] = output
+        return [finished[number] for number in range(len(job.prompts))]
+
+
+def num_new_tokens(output: RequestOutput) -> int:
+    return sum(len(answer.token_ids) for answer in output.outputs)
+
+
+Seen = dict[int, RequestOutput]
+Stream = AsyncGenerator[RequestOutput, None]
+Numbered = AsyncGenerator[tuple[int, RequestOutput], None]
+
+
+async def _numbered(stream: Stream, seen: Seen) -> Numbered:
+    async for output in stream:
+        seen[0] = output
+        yield 0, output
+
+
+async def _merged(streams: list[Stream], seen: Seen) -> Numbered:
+    """Whatever comes next, from whichever stream."""
+    pending = {asyncio.ensure_future(anext(stream)): number for number, stream in enumerate(streams)}
+    try:
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=pending.__getitem__):
+                number = pending.pop(task)
+                try:
+                    output = task.result()
+                except StopAsyncIteration:
+                    continue
+                pending[asyncio.ensure_future(anext(streams[number]))] = number
+                seen[number] = output
+                yield number, output
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class News:
+    """What one answer has more than at the last look."""
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[dict[int, Logprob]]
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None
+
+
+class Progress:
+    """How much of one answer has been shown."""
+
+    def __init__(self) -> None:
+        self._num_characters = 0
+        self._num_tokens = 0
+        self.is_finished = False
+
+    def look(self, answer: CompletionOutput) -> News | None:
+        """What is new; None if nothing is."""
+        if self.is_finished:
+            return None
+        text = answer.text[self._num_characters :]
+        token_ids = answer.token_ids[self._num_tokens :]
+        if not text and not token_ids and not answer.finished:
+            return None
+        logprobs = answer.logprobs[self._num_tokens :] if answer.logprobs is not None else []
+        self._num_characters += len(text)
+        self._num_tokens += len(token_ids)
+        self.is_finished = answer.finished
+        return News(text, token_ids, logprobs, answer.finish_reason, answer.stop_reason)

@@ -1,0 +1,172 @@
+"""The HTTP process: listens for clients on one side and for the engine on the other.
+
+    python -m pagoda.server.process SETTINGS
+
+SETTINGS is a `ProcessSettings` as JSON. SIGTERM lets what is under way finish, a second one does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from pagoda.core.errors import PagodaError
+from pagoda.engine.orphans import die_with_parent
+from pagoda.engine.remote import RemoteEngine
+from pagoda.server.admission import Admission
+from pagoda.server.app import App
+from pagoda.server.config import ProcessSettings
+from pagoda.server.keys import KeyRing
+from pagoda.server.logs import set_up_logging
+from pagoda.server.observer import RequestObserver
+from pagoda.server.openapi import document, page
+from pagoda.server.route_table import route_table
+from pagoda.server.routes import RouteTable
+from pagoda.server.service import Service
+from pagoda.server.version import own_version
+from pagoda.text import Tokenizer
+from pagoda.weights.checkpoint import open_checkpoint
+from pagoda.weights.description import describe_model
+
+logger = logging.getLogger("pagoda.server")
+DRAIN_LOOK_SECONDS = 0.02
+EXIT_SETTINGS, EXIT_ADDRESS = 2, 3
+UNKNOWN_CONTEXT = 4096
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn without its own signal handlers: ours drain first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_service(settings: ProcessSettings) -> Service:
+    path = Path(settings.model_path)
+    checkpoint = open_checkpoint(path)
+    try:
+        is_gguf = checkpoint.kind == "gguf"
+        tokenizer = Tokenizer.from_gguf(checkpoint.config) if is_gguf else Tokenizer.from_folder(path)
+        context = settings.engine.max_model_len or describe_model(path).context_length or UNKNOWN_CONTEXT
+    finally:
+        checkpoint.close()
+    observer = RequestObserver()
+    engine = RemoteEngine(tokenizer, observer.take)
+    service = Service(
+        engine=engine,
+        tokenizer=tokenizer,
+        model_name=settings.server.served_model_name or settings.engine.model,
+        context=context,
+        created=int(time.time()),
+        keys=KeyRing.load(settings.server.api_keys_file, settings.api_key),
+        admission=Admission(settings.server.queue, settings.engine.max_num_seqs),
+        limits=settings.server.limits,
+        fingerprint=f"pagoda-{settings.engine.compute}-{settings.engine.kv_cache_type}",
+        observer=observer,
+    )
+    engine.on_change = service.engine_changed
+    return service
+
+
+def described(routes: RouteTable, service: Service) -> RouteTable:
+    """The table, with what the service says about it."""
+    service.openapi = document(routes.routes, own_version())
+    service.docs_page = page(routes.routes, own_version())
+    return routes
+
+
+class HttpProcess:
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._settings = settings
+        self._service = make_service(settings)
+        listen = settings.server.listen
+        config = uvicorn.Config(
+            App(self._service, described(route_table(), self._service), listen),
+            host=listen.host,
+            port=listen.port,
+            http="httptools",
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=True,
+            timeout_keep_alive=30,
+            ssl_certfile=listen.tls_certificate,
+            ssl_keyfile=listen.tls_key,
+        )
+        self._server = QuietServer(config)
+        self._draining: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        await self._service.engine.listen(Path(self._settings.engine_socket))
+        serving = asyncio.ensure_future(self._server.serve())
+        while not self._server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if self._server.started:
+            self._announce()
+        try:
+            await serving
+        except SystemExit:  # uvicorn leaves in this way when it cannot have its address
+            return EXIT_ADDRESS
+        finally:
+            await self._service.engine.close()
+        return 0 if self._server.started else EXIT_ADDRESS
+
+    def _announce(self) -> None:
+        listen = self._settings.server.listen
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        scheme = "https" if listen.tls_certificate else "http"
+        name = f"[{listen.host}]" if ":" in listen.host else listen.host
+        print(f"pagoda: listening on {scheme}://{name}:{port}", file=sys.stderr, flush=True)
+
+    def _asked_to_stop(self) -> None:
+        if self._draining is not None:  # asked twice: now
+            self._server.force_exit = True
+            self._server.should_exit = True
+            return
+        self._service.admission.is_draining = True
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        """What is under way may finish; nothing new is taken."""
+        deadline = time.monotonic() + self._settings.server.queue.drain_seconds
+        while self._service.admission.num_open and time.monotonic() < deadline:
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
+        if self._service.admission.num_open:
+            logger.warning("%d requests did not finish in time", self._service.admission.num_open)
+            await self._service.engine.close()  # they end in an error
+            await asyncio.sleep(5 * DRAIN_LOOK_SECONDS)
+        self._server.should_exit = True
+
+
+def main(arguments: list[str]) -> int:
+    die_with_parent()
+    settings = msgspec.json.decode(arguments[0], type=ProcessSettings)
+    set_up_logging(settings.server.log.log_level)
+    try:
+        process = HttpProcess(settings)
+    except PagodaError as error:
+        print(f"pagoda: error: {error}", file=sys.stderr)
+        return EXIT_SETTINGS
+    import uvloop
+
+    return uvloop.run(process.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

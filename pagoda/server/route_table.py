@@ -1,0 +1,31 @@
+"""Every route of the server."""
+
+from __future__ import annotations
+
+from pagoda.server import health
+from pagoda.server.dialects.openai import schema
+from pagoda.server.dialects.openai.chat import chat_completions
+from pagoda.server.dialects.openai.completions import completions
+from pagoda.server.dialects.openai.models import detokenize, list_models, show_model, tokenize
+from pagoda.server.metrics import metrics
+from pagoda.server.openapi import docs, openapi
+from pagoda.server.routes import Route, RouteTable
+
+ROUTES = [
+    Route("GET", "/health", health.health, "Whether the server lives", is_open=True),
+    Route("GET", "/ready", health.ready, "Whether the server can answer", is_open=True),
+    Route("GET", "/version", health.version, "Which version this is"),
+    Route("GET", "/metrics", metrics, "Numbers for Prometheus"),
+    Route("GET", "/openapi.json", openapi, "These routes, for machines"),
+    Route("GET", "/docs", docs, "These routes, to read"),
+    Route("GET", "/v1/models", list_models, "The models that are here"),
+    Route("GET", "/v1/models/{model}", show_model, "One model"),
+    Route("POST", "/v1/chat/completions", chat_completions, "Continue a conversation", schema.ChatRequest),
+    Route("POST", "/v1/completions", completions, "Continue a text", schema.CompletionRequest),
+    Route("POST", "/tokenize", tokenize, "Text to token ids", schema.TokenizeRequest),
+    Route("POST", "/detokenize", detokenize, "Token ids to text", schema.DetokenizeRequest),
+]
+
+
+def route_table() -> RouteTable:
+    return RouteTable(ROUTES)

@@ -1,0 +1,110 @@
+"""The parent of the HTTP and the engine process: starts them, starts the engine again when it dies, ends them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from pagoda.core.environment import child_environment
+from pagoda.engine.exit_codes import EXIT_NOT_BUILT
+from pagoda.server.config import ProcessSettings
+
+MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better
+KILL_SECONDS = 1.0
+SOCKET_SECONDS = 60.0
+EXIT_GAVE_UP = 1
+WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class Supervisor:
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="pagoda-"))  # mkdtemp lets nobody else in
+        self._settings = msgspec.structs.replace(settings, engine_socket=str(self._folder / "engine"))
+        self._http: subprocess.Popen[bytes] | None = None
+        self._engine: subprocess.Popen[bytes] | None = None
+        self._deaths: list[float] = []
+        self._num_signals = 0
+
+    def run(self) -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)  # they are waited for, and children start with them open
+        try:
+            self._http = self._start("pagoda.server.process", [msgspec.json.encode(self._settings).decode()])
+            if not self._wait_for_socket():
+                return self._http.wait()
+            self._engine = self._start_engine()
+            return self._watch()
+        finally:
+            self._end_all()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _watch(self) -> int:
+        assert self._http is not None
+        while True:
+            found = signal.sigtimedwait(WATCHED, 1.0)
+            if found is not None and found.si_signo != signal.SIGCHLD:
+                self._pass_on()
+            code = self._http.poll()
+            if code is not None:
+                return code if code >= 0 else EXIT_GAVE_UP
+            if self._engine is not None and self._engine.poll() is not None and not self._restart():
+                return EXIT_GAVE_UP
+
+    def _pass_on(self) -> None:
+        """The first signal drains, the second ends at once."""
+        assert self._http is not None
+        self._num_signals += 1
+        self._http.send_signal(signal.SIGTERM if self._num_signals == 1 else signal.SIGKILL)
+
+    def _restart(self) -> bool:
+        assert self._engine is not None
+        code = self._engine.returncode
+        if self._num_signals:
+            self._engine = None  # it ended because all of it ends
+            return True
+        now = time.monotonic()
+        self._deaths = [death for death in self._deaths if death > now - DEATH_SECONDS] + [now]
+        print(f"pagoda: the engine process ended with {code}", file=sys.stderr, flush=True)
+        if code == EXIT_NOT_BUILT or len(self._deaths) >= MOST_DEATHS:
+            print("pagoda: it is not started again", file=sys.stderr, flush=True)
+            return False
+        self._engine = self._start_engine()
+        return True
+
+    def _start_engine(self) -> subprocess.Popen[bytes]:
+        settings = msgspec.json.encode(msgspec.structs.replace(self._settings.engine, model=self._settings.model_path))
+        return self._start("pagoda.engine.process", [self._settings.engine_socket, settings.decode()])
+
+    def _start(self, module: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            env=child_environment(),
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED),
+        )
+
+    def _wait_for_socket(self) -> bool:
+        assert self._http is not None
+        deadline = time.monotonic() + SOCKET_SECONDS
+        while time.monotonic() < deadline and self._http.poll() is None:
+            if Path(self._settings.engine_socket).exists():
+                return True
+            if signal.sigtimedwait(WATCHED - {signal.SIGCHLD}, 0.01) is not None:
+                self._pass_on()
+        return False
+
+    def _end_all(self) -> None:
+        for child in (self._http, self._engine):
+            if child is None or child.poll() is not None:
+                continue
+            try:
+                child.wait(KILL_SECONDS / 2)  # an engine whose server is gone leaves by itself
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()

@@ -1,0 +1,133 @@
+"""The open requests of an event loop, against an engine that is a list of messages."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pagoda.core.errors import EngineError, InvalidRequest
+from pagoda.core.request import Request
+from pagoda.core.sampling_params import SamplingParams
+from pagoda.engine.desk import Delivery, RequestDesk
+from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, NewTokens
+from pagoda.text import Tokenizer
+
+
+class Engine:
+    """Remembers what it was sent; is there or is not."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.is_there = True
+
+    def send(self, message: Message) -> bool:
+        if self.is_there:
+            self.sent.append(message)
+        return self.is_there
+
+    def added(self) -> list[str]:
+        return [message.request.request_id for message in self.sent if isinstance(message, AddRequest)]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def desk(engine: Engine, tiny_folder: Path) -> RequestDesk:
+    return RequestDesk(Tokenizer.from_folder(tiny_folder), engine.send)
+
+
+def request(name: str) -> Request:
+    return Request(request_id=name, prompt_token_ids=(5, 6), sampling=SamplingParams(max_tokens=8))
+
+
+async def started(desk: RequestDesk, name: str, delivery: Delivery | None = None):
+    stream = desk.stream(request(name), None, delivery)
+    task = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    return stream, task
+
+
+def test_news_reach_their_own_stream(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        (_, first), (stream, second) = await started(desk, "a"), await started(desk, "b")
+        desk.take([NewTokens("b", 0, 1.0, (20,)), NewTokens("b", 0, 1.0, (21,), finish_reason="length")])
+        output = await second
+        assert output.finished and output.outputs[0].token_ids == [20, 21] and not first.done()
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        assert engine.added() == ["a", "b"] and len(desk) == 1
+        first.cancel()
+
+    asyncio.run(talk())
+
+
+def test_an_id_is_free_again_when_the_engine_has_let_go(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a")
+        desk.take([NewTokens("a", 0, 1.0, (20,))])
+        await task
+        await stream.aclose()
+        assert engine.sent[-1] == AbortRequest("a")
+        _, again = await started(desk, "a")
+        assert engine.added() == ["a"], "it waits"
+        desk.take([Aborted("a")])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert engine.added() == ["a", "a"]
+        with pytest.raises(InvalidRequest, match="unique"):
+            await anext(desk.stream(request("a"), None))
+        again.cancel()
+
+    asyncio.run(talk())
+
+
+def test_an_abort_that_nobody_heard_keeps_no_id(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        engine.is_there = False
+        _, task = await started(desk, "a")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        engine.is_there = True
+        await started(desk, "a")
+        assert engine.added() == ["a"]
+
+    asyncio.run(talk())
+
+
+def test_a_lost_engine_ends_what_was_shown_and_keeps_the_rest(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        shown = Delivery()
+        open_stream, first = await started(desk, "shown", shown)
+        hidden, second = await started(desk, "hidden")
+        desk.take([NewTokens("shown", 0, 1.0, (20,)), NewTokens("hidden", 0, 1.0, (30,))])
+        await first
+        await second
+        shown.has_shown = True
+        third = asyncio.ensure_future(anext(hidden))
+        assert desk.lose_engine(EngineError("gone")) == 1
+        with pytest.raises(EngineError, match="gone"):
+            await anext(open_stream)
+        desk.resubmit()
+        assert engine.added() == ["shown", "hidden", "hidden"]
+        desk.take([NewTokens("hidden", 0, 1.0, (40,), finish_reason="length")])
+        assert (await third).outputs[0].token_ids == [40], "the first engine's tokens count for nothing"
+
+    asyncio.run(talk())
+
+
+def test_a_failure_for_good_reaches_those_that_come_later(desk: RequestDesk):
+    async def talk() -> None:
+        _, task = await started(desk, "a")
+        desk.fail(EngineError("closed"))
+        with pytest.raises(EngineError, match="closed"):
+            await task
+        with pytest.raises(EngineError, match="closed"):
+            await anext(desk.stream(request("b"), None))
+        assert len(desk) == 0
+
+    asyncio.run(talk())

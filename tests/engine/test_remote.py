@@ -1,0 +1,217 @@
+"""An engine in a process of its own: the same answers, and what becomes of requests when it is killed or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pagoda import LLM, SamplingParams
+from pagoda.core.config import EngineConfig
+from pagoda.core.errors import EngineError, InvalidRequest
+from pagoda.core.request import Request
+from pagoda.engine import remote as remote_module
+from pagoda.engine.desk import Delivery
+from pagoda.engine.output import RequestOutput
+from pagoda.engine.remote import RemoteEngine
+from pagoda.text import Tokenizer
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+LONG = SamplingParams(temperature=0, max_tokens=450, ignore_eos=True)
+PROMPT = (20, 21, 22, 23)
+PATIENCE = 60.0  # a test that waits this long hangs
+
+
+class Place:
+    """A remote engine and the processes that were started for it."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.remote = RemoteEngine(Tokenizer.from_folder(model))
+        self.socket = folder / "engine"
+        self._model = model
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start_engine(self) -> subprocess.Popen[bytes]:
+        config = EngineConfig(
+            model=str(self._model), max_num_seqs=8, max_num_batched_tokens=64, num_threads=1, num_pages=300
+        )
+        settings = msgspec.json.encode(config).decode()
+        command = [sys.executable, "-m", "pagoda.engine.process", str(self.socket), settings]
+        self._processes.append(subprocess.Popen(command))
+        return self._processes[-1]
+
+    async def ready(self) -> None:
+        await until(lambda: self.remote.state.is_ready)
+
+    def stream(self, request_id: str, sampling: SamplingParams, delivery: Delivery | None = None, prompt=PROMPT):
+        request = Request(request_id=request_id, prompt_token_ids=prompt, sampling=sampling)
+        return self.remote.stream(request, None, delivery or Delivery())
+
+    async def close(self) -> None:
+        await self.remote.close()
+        for process in self._processes:
+            process.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(process.wait, PATIENCE) is not None
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def last(stream: AsyncIterator[RequestOutput]) -> RequestOutput:
+    async for output in stream:
+        found = output
+    assert found.finished
+    return found
+
+
+@pytest.fixture
+def talk(tmp_path: Path, tiny_folder: Path) -> Callable[[Callable[[Place], Awaitable[None]]], None]:
+    @asynccontextmanager
+    async def place() -> AsyncIterator[Place]:
+        own = Place(tmp_path, tiny_folder)
+        await own.remote.listen(own.socket)
+        try:
+            yield own
+        finally:
+            await own.close()
+
+    def run(conversation: Callable[[Place], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            async with place() as own:
+                await conversation(own)
+
+        asyncio.run(asyncio.wait_for(whole(), PATIENCE))
+
+    return run
+
+
+def test_it_gives_what_the_offline_door_gives_and_ends_when_nobody_listens(talk, tiny_folder: Path):
+    with LLM(tiny_folder, num_threads=1) as llm:
+        expected = [answer.token_ids for answer in llm.generate([list(PROMPT)], GREEDY)[0].outputs]
+
+    async def conversation(place: Place) -> None:
+        process = place.start_engine()
+        await place.ready()
+        outputs = await asyncio.gather(*(last(place.stream(str(n), GREEDY)) for n in range(20)))
+        assert all([answer.token_ids for answer in output.outputs] == expected for output in outputs)
+        assert place.remote.num_open == 0
+        info = place.remote.state.info
+        assert info is not None and info.num_pages == (300,) and info.max_num_seqs == 8
+        await place.close()
+        assert process.returncode == 0
+
+    talk(conversation)
+
+
+def test_a_bad_request_fails_alone_and_with_its_own_error(talk):
+    async def conversation(place: Place) -> None:
+        place.start_engine()
+        await place.ready()
+        with pytest.raises(InvalidRequest, match="token ids must lie between") as caught:
+            await last(place.stream("bad", GREEDY, prompt=(99999,)))
+        assert caught.value.field == "prompt"
+        assert (await last(place.stream("good", GREEDY))).finished
+
+    talk(conversation)
+
+
+def test_leaving_a_stream_frees_its_pages(talk):
+    async def conversation(place: Place) -> None:
+        place.start_engine()
+        await place.ready()
+        stream = place.stream("left", LONG)
+        await anext(stream)
+        await stream.aclose()
+        await until(lambda: place.remote.state.report is not None and place.remote.state.report.num_used_pages == (0,))
+        assert place.remote.state.report is not None and place.remote.state.report.num_running == 0
+        assert (await last(place.stream("left", GREEDY))).finished, "the id is free again"
+
+    talk(conversation)
+
+
+def test_requests_wait_for_an_engine_that_is_still_loading(talk):
+    async def conversation(place: Place) -> None:
+        waiting = asyncio.create_task(last(place.stream("early", GREEDY)))
+        left = place.stream("gone", GREEDY)
+        leaving = asyncio.create_task(anext(left))
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        place.start_engine()
+        assert (await waiting).finished
+        assert (await last(place.stream("gone", GREEDY))).finished
+
+    talk(conversation)
+
+
+def test_after_a_kill_what_showed_nothing_is_run_again_and_the_rest_hears_of_it(talk):
+    async def conversation(place: Place) -> None:
+        first = place.start_engine()
+        await place.ready()
+        expected = (await last(place.stream("expected", LONG))).outputs[0].token_ids
+        shown, hidden = Delivery(), Delivery()
+        open_stream = place.stream("shown", LONG, shown)
+        await anext(open_stream)
+        shown.has_shown = True
+        waiting = asyncio.create_task(last(place.stream("hidden", LONG, hidden)))
+        await asyncio.sleep(0.05)
+        first.kill()
+        with pytest.raises(EngineError, match="the engine stopped"):
+            await last(open_stream)
+        await until(lambda: not place.remote.state.is_ready)
+        assert not waiting.done()
+        late = asyncio.create_task(last(place.stream("late", GREEDY)))
+        place.start_engine()
+        assert (await waiting).outputs[0].token_ids == expected
+        assert (await late).outputs[0].token_ids == expected[:12]
+        assert place.remote.state.num_deaths == 1 and place.remote.num_open == 0
+
+    talk(conversation)
+
+
+def test_an_engine_that_hangs_is_killed(talk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(remote_module, "SHORTEST_HANG_SECONDS", 1.0)
+
+    async def conversation(place: Place) -> None:
+        process = place.start_engine()
+        await place.ready()
+        waiting = asyncio.create_task(last(place.stream("hidden", LONG)))
+        os.kill(process.pid, signal.SIGSTOP)
+        assert await asyncio.to_thread(process.wait, PATIENCE) == -signal.SIGKILL
+        place.start_engine()
+        assert (await waiting).finished
+        assert "hung" in place.remote.state.last_words or place.remote.state.num_deaths == 1
+
+    talk(conversation)
+
+
+def test_an_engine_that_cannot_be_built_says_why(talk, tmp_path: Path):
+    async def conversation(place: Place) -> None:
+        place._model = tmp_path / "nothing"
+        process = place.start_engine()
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 1
+        await until(lambda: place.remote.state.num_deaths == 1)
+        assert "nothing" in place.remote.state.last_words
+
+    talk(conversation)
+
+
+def test_a_second_engine_is_turned_away(talk):
+    async def conversation(place: Place) -> None:
+        place.start_engine()
+        await place.ready()
+        second = place.start_engine()
+        assert await asyncio.to_thread(second.wait, PATIENCE) != 0
+        assert (await last(place.stream("a", GREEDY))).finished
+
+    talk(conversation)

@@ -1,0 +1,105 @@
+"""What becomes of requests when the engine is killed, and of the server when it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.conftest import OPTIONS
+from tests.server.running import RunningServer
+
+BODY: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "the engine"}],
+    "temperature": 0,
+    "max_tokens": 400,
+    "ignore_eos": True,
+}
+
+
+@pytest.fixture
+def own_server(tiny_folder: Path) -> Iterator[RunningServer]:
+    with RunningServer(tiny_folder, *OPTIONS) as running:
+        running.wait_until_ready()
+        yield running
+
+
+def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: RunningServer):
+    with own_server.client() as client:
+        expected = client.post("/v1/chat/completions", json=BODY).json()["choices"][0]["message"]["content"]
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            with own_server.client() as other:
+                answers.append(other.post("/v1/chat/completions", json=BODY))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        with client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            for thread in threads:
+                thread.start()
+            time.sleep(0.1)
+            os.kill(own_server.children()["engine"], signal.SIGKILL)
+            rest = [line for line in lines if line]
+        assert "error" in rest[-1] and "[DONE]" not in rest[-1]
+        assert not any('"finish_reason":"stop"' in line or '"finish_reason":"length"' in line for line in rest)
+        assert client.get("/health").status_code == 200
+        for thread in threads:
+            thread.join()
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert {answer.json()["choices"][0]["message"]["content"] for answer in answers} == {expected}
+
+
+def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: RunningServer):
+    with own_server.client() as client:
+        with client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            own_server.signal(signal.SIGTERM)
+            with own_server.client() as other:
+                deadline = time.monotonic() + 5
+                while time.monotonic() < deadline:
+                    try:
+                        refused = other.post("/v1/chat/completions", json=BODY)
+                    except httpx.TransportError:
+                        break
+                    if refused.status_code == 503:
+                        assert int(refused.headers["retry-after"]) >= 1
+                        break
+            rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+    assert own_server.wait() == 0
+
+
+def test_an_engine_that_dies_again_and_again_ends_the_server(own_server: RunningServer):
+    for _ in range(3):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and "engine" not in own_server.children():
+            time.sleep(0.02)
+        os.kill(own_server.children()["engine"], signal.SIGKILL)
+        time.sleep(0.2)
+    assert own_server.wait() != 0
+
+
+def test_no_process_outlives_the_supervisor(own_server: RunningServer):
+    children = own_server.children()
+    own_server.signal(signal.SIGKILL)
+    own_server.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in children.values()):
+        time.sleep(0.02)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children.values())
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(own_server: RunningServer, tiny_folder: Path):
+    port = own_server.url.rpartition(":")[2]
+    with pytest.raises(AssertionError, match="in use"):
+        RunningServer(tiny_folder, *OPTIONS, "--port", port)
