@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ _NODE_BYTES = 8
 MAX_NUMBER_BITS = 4096
 # Text captured by macros and blocks is written once more where it is used, so this much passes through in all.
 _CAPTURE_FACTOR = 8
+# The garbage of the whole process may be collected while a template renders, which is not the template's doing.
+_MAX_COLLECTING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ class TemplateBudget:
     def __init__(self, limits: TemplateLimits, input_bytes: int) -> None:
         self._limits = limits
         self._deadline = time.thread_time() + limits.cpu_seconds
+        self._thread = threading.get_ident()
+        self._collecting_since = 0.0
+        self._collecting_seconds = 0.0
         self._num_iterations = 0
         self._num_written = 0
         # No value may outgrow what a template could sensibly make of its input.
@@ -42,6 +49,18 @@ class TemplateBudget:
         # Processor time of this thread: a busy machine must not make an honest template fail.
         if time.thread_time() > self._deadline:
             raise TemplateError(f"the chat template took more than {self._limits.cpu_seconds * 1000:.0f} ms to render")
+
+    def collector_runs(self, phase: str, _info: dict[str, int]) -> None:
+        """Called by the garbage collector; its time is given back, up to a limit."""
+        if threading.get_ident() != self._thread:
+            return
+        now = time.thread_time()
+        if phase == "start":
+            self._collecting_since = now
+        elif self._collecting_seconds < _MAX_COLLECTING_SECONDS:
+            seconds = min(now - self._collecting_since, _MAX_COLLECTING_SECONDS - self._collecting_seconds)
+            self._collecting_seconds += seconds
+            self._deadline += seconds
 
     def count_iterations(self, num_iterations: int = 1) -> None:
         self._num_iterations += num_iterations
@@ -107,9 +126,11 @@ def current_budget() -> TemplateBudget:
 @contextmanager
 def spending(budget: TemplateBudget) -> Iterator[None]:
     token = _current.set(budget)
+    gc.callbacks.append(budget.collector_runs)
     try:
         yield
     finally:
+        gc.callbacks.remove(budget.collector_runs)
         _current.reset(token)
 
 

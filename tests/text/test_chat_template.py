@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import tracemalloc
@@ -10,8 +11,9 @@ from datetime import datetime
 import pytest
 
 from pagoda.core.errors import InvalidRequest, TemplateError
+from pagoda.text import template_budget
 from pagoda.text.chat_template import GENERIC_TEMPLATE, ChatTemplate
-from pagoda.text.template_budget import TemplateLimits
+from pagoda.text.template_budget import TemplateBudget, TemplateLimits, spending
 from pagoda.text.tokenizer import Tokenizer
 
 HELLO = [{"role": "user", "content": "Hello <b>&\n world"}]
@@ -54,6 +56,30 @@ def test_loop_variables_are_those_of_jinja() -> None:
         "{{ loop.length }}{{ loop.previtem }} {% endfor %}"
     )
     assert render(source) == "1TrueFalse3 2FalseFalse3a 3FalseTrue3b "
+
+
+def test_a_collection_of_garbage_is_not_charged_to_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large process takes long for it, and it may fall into the rendering of anybody's template."""
+    clock = [0.0]
+    monkeypatch.setattr(template_budget.time, "thread_time", lambda: clock[0])
+
+    def slow_collector(phase: str, _info: dict[str, int]) -> None:
+        clock[0] += 0.4 if phase == "start" else 0.0
+
+    budget = TemplateBudget(TemplateLimits(), 0)
+    try:
+        with spending(budget):
+            gc.callbacks.append(slow_collector)
+            gc.collect()
+            budget.check_time()
+            gc.collect()
+            gc.collect()
+            with pytest.raises(TemplateError, match="took more than 250 ms"):
+                gc.collect()
+                budget.check_time()
+    finally:
+        gc.callbacks.remove(slow_collector)
+    assert budget.collector_runs not in gc.callbacks
 
 
 def test_plain_formatting_is_allowed() -> None:
