@@ -22,7 +22,7 @@ from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
 
 SERVER_TASKS = ("serve32",)
-LONG_REPEATS = 2
+LONG_REPEATS = 3
 LLAMA_FORMATS = ("Q4_0", "Q8_0", "F16")
 DEFAULT_COMPUTE = "int8"  # what the native kernels do unless told otherwise
 
