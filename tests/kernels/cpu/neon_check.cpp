@@ -97,7 +97,7 @@ struct Bench {
         return (int64_t)vectors.size() - 1;
     }
     void then(Operation operation, std::vector<int64_t> arguments, double factor_0 = 0, double factor_1 = 0) {
-        Instruction in{operation, BOTH, {}, {factor_0, factor_1}};
+        Instruction in{operation, BOTH, {}, {factor_0, factor_1}, 0};
         std::copy(arguments.begin(), arguments.end(), in.arguments);
         instructions.push_back(in);
     }
