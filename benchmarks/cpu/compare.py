@@ -47,6 +47,11 @@ def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
     ]
 
 
+def pagoda_server(model: Path, num_threads: int) -> Engine:
+    setup = Setup(str(model), num_threads)
+    return Engine("pagoda server", Path(sys.executable), "pagoda_server_engine.py", setup, SERVER_TASKS)
+
+
 def llama_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
     python = peers.python_of("llama")
     files = {"llama.cpp": model, **{f"llama.cpp {name}": peers.requantized(model, name) for name in formats}}
@@ -85,6 +90,8 @@ def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], d
         "transformers": lambda: float_engines("transformers", model, args.threads),
     }
     engines = pagoda_engines(model, args.threads)
+    if "llama-server" in args.peers:
+        engines.append(pagoda_server(model, args.threads))
     missing = {}
     for name in args.peers:
         try:
