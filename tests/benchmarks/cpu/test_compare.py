@@ -11,7 +11,7 @@ from benchmarks.cpu.workers.tasks import Setup
 
 
 def engine(name: str, *speeds: float) -> Engine:
-    samples = [Sample(speed, None, Busyness(0.0, 0.0)) for speed in speeds]
+    samples = [Sample(speed, None, Busyness(1.0, 0.0, 0.0)) for speed in speeds]
     return Engine(name, Path(), "", Setup("", 2), samples={"serve32": samples})
 
 
