@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 
 import msgspec
 
@@ -23,6 +24,7 @@ from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
 from pagoda.engine.orphans import die_with_parent
+from pagoda.engine.questions import Ask, answer_to
 from pagoda.engine.wire import (
     Broken,
     EngineInfo,
@@ -49,6 +51,7 @@ class EngineProcess:
         self._connection = connection
         self._engine = engine
         self._loop = engine.loop
+        self._questions: deque[Ask] = deque()
         self._wake = threading.Event()
         self._is_closing = False
         self._last_report = 0.0
@@ -58,6 +61,8 @@ class EngineProcess:
         """Until the other end goes away. An error of the engine is its last word, and is raised."""
         self._reader.start()
         while not self._is_closing:
+            while self._questions:
+                self._send(answer_to(self._questions.popleft(), self._engine))
             if self._loop.has_work:
                 self._step()
             else:
@@ -103,7 +108,11 @@ class EngineProcess:
         decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
         try:
             while data := self._connection.recv(READ_BYTES):
-                self._loop.inbox.extend(decoder.feed(data))
+                for record in decoder.feed(data):
+                    if isinstance(record, Ask):
+                        self._questions.append(record)
+                    else:
+                        self._loop.inbox.append(record)
                 self._wake.set()
         except OSError:
             pass

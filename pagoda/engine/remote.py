@@ -19,8 +19,8 @@ from pathlib import Path
 from pagoda.core.errors import EngineError
 from pagoda.core.request import Request
 from pagoda.engine.desk import Delivery, Observe, RequestDesk
-from pagoda.engine.messages import Message
 from pagoda.engine.output import RequestOutput
+from pagoda.engine.questions import Answer, Ask, Content, Question
 from pagoda.engine.wire import (
     Broken,
     EngineInfo,
@@ -31,6 +31,7 @@ from pagoda.engine.wire import (
     Published,
     Ready,
     Report,
+    ToEngine,
     frame,
 )
 from pagoda.text import Tokenizer
@@ -72,6 +73,8 @@ class RemoteEngine:
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._asked: dict[int, asyncio.Future[Content]] = {}  # questions under way, by their numbers
+        self._num_asked = 0
         self._steps: list[float] = []
         self._asked_at = 0.0
 
@@ -88,6 +91,18 @@ class RemoteEngine:
     def stream(self, request: Request, text: str | None, delivery: Delivery) -> AsyncGenerator[RequestOutput, None]:
         return self._desk.stream(request, text, delivery)
 
+    async def ask(self, question: Question) -> Content:
+        """Ask the engine something beside its work. Without one, and when it dies over it, that is an `EngineError`."""
+        self._num_asked += 1
+        number = self._num_asked
+        if not self._send(Ask(number, question)):
+            raise EngineError("there is no engine to ask")
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._asked[number]
+        finally:
+            del self._asked[number]
+
     async def close(self) -> None:
         """Let the engine go; what is still open ends in an error."""
         if self._watch is not None:
@@ -98,7 +113,7 @@ class RemoteEngine:
         if self._writer is not None:
             self._writer.close()
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: ToEngine) -> bool:
         if self._writer is None or not self.state.is_ready:
             return False
         self._asked_at = time.monotonic()
@@ -135,8 +150,15 @@ class RemoteEngine:
                 self.state.info = record.info
                 self._desk.resubmit()
                 self.on_change()
+            case Answer():
+                self._take_answer(record)
             case Broken():
                 self.state.last_words = record.message
+
+    def _take_answer(self, record: Answer) -> None:
+        asked = self._asked.get(record.number)
+        if asked is not None and not asked.done():
+            asked.set_result(record.content)
 
     def _take_step(self, record: Published) -> None:
         self.state.report = record.report
@@ -151,7 +173,11 @@ class RemoteEngine:
         self.state.num_loaded = self.state.num_to_load = 0
         self.state.num_deaths += 1
         reason = self.state.last_words or "its process ended"
-        num_waiting = self._desk.lose_engine(EngineError(f"the engine stopped: {reason}"))
+        error = EngineError(f"the engine stopped: {reason}")
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(error)
+        num_waiting = self._desk.lose_engine(error)
         logger.error("the engine is gone: %s; %d requests wait for the next one", reason, num_waiting)
         if was_ready:
             self.on_change()

@@ -13,6 +13,7 @@ import msgspec
 
 from pagoda.core.errors import EngineError
 from pagoda.engine.messages import Message, Update
+from pagoda.engine.questions import Answer, Ask
 
 MAX_FRAME_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")
@@ -81,8 +82,8 @@ class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     message: str
 
 
-FromEngine = Hello | Loading | Ready | Published | Broken
-ToEngine = Message
+FromEngine = Hello | Loading | Ready | Published | Answer | Broken
+ToEngine = Message | Ask
 
 Record = TypeVar("Record")
 

@@ -21,7 +21,9 @@ from pagoda.core.request import Request
 from pagoda.engine import remote as remote_module
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import RequestOutput
+from pagoda.engine.questions import Stories, WhyQuestion
 from pagoda.engine.remote import RemoteEngine
+from pagoda.scheduler.words import tell
 from pagoda.text import Tokenizer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -135,6 +137,32 @@ def test_leaving_a_stream_frees_its_pages(talk):
         await until(lambda: place.remote.state.report is not None and place.remote.state.report.num_used_pages == (0,))
         assert place.remote.state.report is not None and place.remote.state.report.num_running == 0
         assert (await last(place.stream("left", GREEDY))).finished, "the id is free again"
+
+    talk(conversation)
+
+
+def test_a_question_is_answered_between_two_steps(talk):
+    async def conversation(place: Place) -> None:
+        with pytest.raises(EngineError, match="no engine"):
+            await place.remote.ask(WhyQuestion("call"))
+        process = place.start_engine()
+        await place.ready()
+        waiting = asyncio.create_task(last(place.stream("call-0", LONG)))
+        other = place.stream("other", LONG)
+        await anext(other)
+        content = await place.remote.ask(WhyQuestion("call"))
+        assert isinstance(content, Stories) and not waiting.done()
+        assert [story.request_id for story in content.stories] == ["call-0"]
+        lines = tell(content.stories[0])
+        assert "queued with 4 prompt tokens" in lines[0] and "started" in lines[1]
+        assert await place.remote.ask(WhyQuestion("nobody")) == Stories(())
+        assert (await waiting).finished
+        os.kill(process.pid, signal.SIGSTOP)
+        asking = asyncio.create_task(place.remote.ask(WhyQuestion("call")))
+        await asyncio.sleep(0.05)
+        process.kill()
+        with pytest.raises(EngineError, match="stopped"):
+            await asking
 
     talk(conversation)
 

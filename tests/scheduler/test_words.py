@@ -7,7 +7,7 @@ import pytest
 from pagoda.core.errors import CapacityError, PagodaError
 from pagoda.scheduler import Cancel, PushBack
 from pagoda.scheduler.decisions import Decision, Reason
-from pagoda.scheduler.words import SENTENCES, explain, sentence
+from pagoda.scheduler.words import SENTENCES, explain, find_stories, sentence, tell
 from tests.scheduler.desk import Desk, text
 
 
@@ -110,6 +110,18 @@ def test_samples_are_told_apart() -> None:
     lines = explain(desk.scheduler.log.as_file(), "a")
     assert any("sample 1: forked" in line for line in lines)
     assert any("sample 0: started" in line for line in lines)
+
+
+def test_a_name_finds_the_request_and_the_numbered_ones_of_a_call() -> None:
+    desk = Desk()
+    for request_id in ("call-0", "call-1", "call-x", "other-0", "call"):
+        desk.submit(request_id, text(0, 5))
+    desk.step()
+    log = desk.scheduler.log
+    assert [story.request_id for story in find_stories(log, "call")] == ["call-0", "call-1", "call"]
+    (story,) = find_stories(log, "call-1")
+    assert tell(story) == explain(log.as_file(), "call-1")
+    assert find_stories(log, "nobody") == []
 
 
 def test_a_request_that_the_log_does_not_know() -> None:
