@@ -14,7 +14,7 @@ import msgspec
 
 from pagoda.core.errors import PagodaError
 from pagoda.scheduler.decisions import Decision
-from pagoda.scheduler.events import Cancel, Event, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.events import Cancel, Event, Pause, PlanMade, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.state import SchedulerState, take_state
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag="decision"):
     decision: Decision
 
 
-FileEntry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | DecisionEntry
+FileEntry = Submit | Cancel | Stop | PushBack | Pause | Resume | StepOutcome | PlanMade | DecisionEntry
 
 
 class LogFile(msgspec.Struct, frozen=True):

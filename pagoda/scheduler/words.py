@@ -24,11 +24,14 @@ SENTENCES = {
     Reason.ADMITTED: "started: {0} tokens found in the prefix cache, {1} to compute",
     Reason.RESUMED: "started again: {0} tokens found in the prefix cache, {1} to compute anew",
     Reason.CHUNKED: "its prompt was cut: {0} tokens now, after {1}; {2} were wanted and {3} left in the step's budget",
-    Reason.PAUSED: "sat out: it needed a page, {1} of {2} could be had, and nobody younger could be pushed back",
+    Reason.SAT_OUT: "sat out: it needed a page, {1} of {2} could be had, and nobody younger could be pushed back",
     Reason.FORKED: "forked from sample 0 after {0} shared tokens ({1} page(s) copied)",
     Reason.PREEMPTED: "pushed back (time {1} for it): its {0} page(s) were needed by {other}",
     Reason.FINISHED: "finished; pushed back {0} time(s) in all",
     Reason.CANCELLED: "cancelled",
+    Reason.PAUSED: "paused: nobody takes what it says; it keeps its {0} page(s) until somebody needs them",
+    Reason.CONTINUED: "somebody takes what it says again; it had kept {0} page(s)",
+    Reason.MADE_WAY: "made way while it was paused: its row or its {0} page(s) were needed by {other}",
 }
 
 

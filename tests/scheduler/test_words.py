@@ -5,7 +5,7 @@ import string
 import pytest
 
 from pagoda.core.errors import CapacityError, PagodaError
-from pagoda.scheduler import Cancel, PushBack
+from pagoda.scheduler import Cancel, Pause, PushBack, Resume
 from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.words import SENTENCES, explain, find_stories, sentence, tell
 from tests.scheduler.desk import Desk, text
@@ -55,7 +55,15 @@ def situations() -> dict[Reason, Decision]:
     pages.scheduler.push_back(PushBack(pages.sample("young").number))
     for _ in range(8):
         pages.step()
-    for desk in (rows, samples, waiter, pages):
+
+    one_row = Desk(max_num_seqs=1)
+    one_row.submit("slow", text(0, 9))
+    one_row.step()
+    one_row.scheduler.pause(Pause("slow"))
+    one_row.submit("quick", text(100, 9))
+    one_row.step()
+    one_row.scheduler.resume(Resume("slow"))
+    for desk in (rows, samples, waiter, pages, one_row):
         met |= {decision.reason: decision for decision in desk.scheduler.log.decisions()}
     return met
 
@@ -80,6 +88,9 @@ def test_every_reason_is_met_and_has_a_sentence_for_its_numbers() -> None:
         (Reason.WAITS_FOR_RESULTS, "pushed back with 1 step(s) still on the device; queues again when they are back"),
         (Reason.FORKED, "forked from sample 0 after 10 shared tokens (1 page(s) copied)"),
         (Reason.CANCELLED, "cancelled"),
+        (Reason.PAUSED, "paused: nobody takes what it says; it keeps its 3 page(s) until somebody needs them"),
+        (Reason.MADE_WAY, "made way while it was paused: its row or its 3 page(s) were needed by quick"),
+        (Reason.CONTINUED, "somebody takes what it says again; it had kept 0 page(s)"),
     ],
 )
 def test_sentences_read_like_this(reason: Reason, expected: str) -> None:
