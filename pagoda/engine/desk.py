@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.request import Request
-from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, Update
+from pagoda.engine.messages import (
+    Aborted,
+    AbortRequest,
+    AddRequest,
+    Message,
+    NewTokens,
+    PauseRequest,
+    ResumeRequest,
+    Update,
+)
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.text import Tokenizer
 
@@ -23,6 +32,9 @@ class Delivery:
 
     has_shown: bool = False
     """Something of it has left for good: the request cannot be run again by another engine."""
+    max_unread: int | None = None
+    """Tokens that may come while the caller is busy with earlier ones; with more, the request pauses until it looks
+    again. None: any number."""
 
 
 @dataclass(eq=False)
@@ -34,6 +46,16 @@ class _Open:
     output: RequestOutput
     delivery: Delivery
     news: asyncio.Queue[PagodaError | None] = field(default_factory=asyncio.Queue)
+    is_busy: bool = False
+    """The caller was handed the output and has not come back for more."""
+    num_unread: int = 0
+    """Tokens that came since it left."""
+    is_paused: bool = False
+
+    @property
+    def must_pause(self) -> bool:
+        most = self.delivery.max_unread
+        return self.is_busy and not self.is_paused and most is not None and self.num_unread > most
 
 
 class RequestDesk:
@@ -77,7 +99,9 @@ class RequestDesk:
                 if error is not None and not own.output.finished:
                     raise error
                 is_shown = own.output.finished
+                own.is_busy, own.num_unread = True, 0
                 yield own.output
+                self._is_back(own)
         finally:
             del self._open[request_id]
             self._outputs.forget(request_id)
@@ -101,6 +125,7 @@ class RequestDesk:
                 self._send(then)
             if output is not None and own is not None:
                 own.news.put_nowait(None)
+                self._count_unread(own, update)
 
     def fail(self, error: EngineError) -> None:
         """No engine will ever answer again."""
@@ -124,6 +149,7 @@ class RequestDesk:
                 self._outputs.forget(own.request.request_id)
                 continue
             num_waiting += 1
+            own.is_paused = False
             arrival = own.output.metrics.arrival_time
             own.output = self._outputs.open(own.request, own.text, arrival)
         return num_waiting
@@ -133,6 +159,18 @@ class RequestDesk:
         for own in self._open.values():
             if own.request.request_id in self._outputs:
                 self._send(AddRequest(own.request))
+
+    def _count_unread(self, own: _Open, update: Update) -> None:
+        if isinstance(update, NewTokens):
+            own.num_unread += len(update.token_ids)
+            if own.must_pause and not own.output.finished:
+                own.is_paused = self._send(PauseRequest(update.request_id))
+
+    def _is_back(self, own: _Open) -> None:
+        own.is_busy = False
+        if own.is_paused:
+            own.is_paused = False
+            self._send(ResumeRequest(own.request.request_id))
 
     def _let_go(self, request_id: str) -> None:
         if (left := self._leaving.pop(request_id, None)) is not None:

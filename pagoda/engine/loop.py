@@ -17,15 +17,17 @@ from pagoda.engine.messages import (
     AddRequest,
     Message,
     NewTokens,
+    PauseRequest,
     PushBackRequest,
     Rejected,
+    ResumeRequest,
     StopSequence,
     Update,
 )
 from pagoda.executor import Executor
 from pagoda.kv_cache import extend_chain, root_hash
 from pagoda.observability.counters import EngineCounters
-from pagoda.scheduler import Cancel, PushBack, Scheduler, Stop, Submit
+from pagoda.scheduler import Cancel, Pause, PushBack, Resume, Scheduler, Stop, Submit
 
 
 class EngineLoop:
@@ -125,6 +127,10 @@ class EngineLoop:
                     accepted = self._answers.get(message.request_id)
                     for answer in accepted.answers.values() if accepted else ():
                         self.scheduler.push_back(PushBack(answer.sequence))
+                case PauseRequest():
+                    self.scheduler.pause(Pause(message.request_id))
+                case ResumeRequest():
+                    self.scheduler.resume(Resume(message.request_id))
 
     def _add(self, request: Request) -> None:
         try:

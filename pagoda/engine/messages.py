@@ -34,7 +34,17 @@ class PushBackRequest(msgspec.Struct, frozen=True, array_like=True, tag="push_ba
     request_id: str
 
 
-Message = AddRequest | AbortRequest | StopSequence | PushBackRequest
+class PauseRequest(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
+    """Nobody takes what comes of it: compute no more until `ResumeRequest`."""
+
+    request_id: str
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
+    request_id: str
+
+
+Message = AddRequest | AbortRequest | StopSequence | PushBackRequest | PauseRequest | ResumeRequest
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):

@@ -96,6 +96,7 @@ class EngineProcess:
             num_prompt_tokens=counters.num_prompt_tokens,
             num_cached_tokens=counters.num_cached_tokens,
             step_seconds=step_seconds,
+            num_paused=scheduler.num_paused,
         )
 
     def _send(self, record: FromEngine) -> None:

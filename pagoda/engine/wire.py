@@ -67,6 +67,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     num_prompt_tokens: int
     num_cached_tokens: int
     step_seconds: float
+    num_paused: int
+    """Sequences that nobody listens to, with a row or without."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):

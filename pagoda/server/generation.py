@@ -51,6 +51,10 @@ class Job:
         ]
 
 
+# What a client that does not read may have waiting for it here, beside what its connection holds.
+MAX_UNREAD_TOKENS = 16
+
+
 class Generation:
     """Runs jobs on the engine, within what may be under way at once."""
 
@@ -61,6 +65,7 @@ class Generation:
     @asynccontextmanager
     async def run(self, job: Job, delivery: Delivery) -> AsyncIterator[AsyncGenerator[tuple[int, RequestOutput], None]]:
         """The job's outputs as they grow, each with the number of its prompt. Leaving ends what is unfinished."""
+        delivery.max_unread = MAX_UNREAD_TOKENS
         with self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens):
             streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
             seen: dict[int, RequestOutput] = {}

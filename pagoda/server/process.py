@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from pagoda.engine.remote import RemoteEngine
 from pagoda.server.admission import Admission
 from pagoda.server.app import App
 from pagoda.server.config import ProcessSettings
+from pagoda.server.connection import Connection
 from pagoda.server.keys import KeyRing
 from pagoda.server.logs import set_up_logging
 from pagoda.server.observer import RequestObserver
@@ -94,7 +96,11 @@ class HttpProcess:
             App(self._service, described(route_table(), self._service), listen),
             host=listen.host,
             port=listen.port,
-            http="httptools",
+            http=partial(  # type: ignore[arg-type]
+                Connection,
+                send_buffer_bytes=listen.send_buffer_bytes,
+                slow_reader_seconds=settings.server.queue.slow_reader_seconds,
+            ),
             loop="uvloop",
             ws="none",
             lifespan="off",
@@ -107,6 +113,7 @@ class HttpProcess:
             ssl_keyfile=listen.tls_key,
         )
         self._server = QuietServer(config)
+        self._service.unsent_bytes = self._unsent_bytes
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
@@ -133,6 +140,10 @@ class HttpProcess:
         scheme = "https" if listen.tls_certificate else "http"
         name = f"[{listen.host}]" if ":" in listen.host else listen.host
         print(f"pagoda: listening on {scheme}://{name}:{port}", file=sys.stderr, flush=True)
+
+    def _unsent_bytes(self) -> int:
+        connections = self._server.server_state.connections
+        return sum(one.unsent_bytes() for one in connections if isinstance(one, Connection))
 
     def _asked_to_stop(self) -> None:
         if self._draining is not None:  # asked twice: now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ class Service:
         self._reader = PromptReader(self.tokenizer, self.context)
         self.openapi: dict[str, Any] = {}
         self.docs_page = ""
+        self.unsent_bytes: Callable[[], int] = lambda: 0
+        """What lies ready for clients that have not taken it yet."""
 
     @property
     def reader(self) -> PromptReader:

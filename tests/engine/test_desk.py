@@ -11,7 +11,15 @@ from pagoda.core.errors import EngineError, InvalidRequest
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery, RequestDesk
-from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, NewTokens
+from pagoda.engine.messages import (
+    Aborted,
+    AbortRequest,
+    AddRequest,
+    Message,
+    NewTokens,
+    PauseRequest,
+    ResumeRequest,
+)
 from pagoda.text import Tokenizer
 
 
@@ -116,6 +124,37 @@ def test_a_lost_engine_ends_what_was_shown_and_keeps_the_rest(desk: RequestDesk,
         assert engine.added() == ["shown", "hidden", "hidden"]
         desk.take([NewTokens("hidden", 0, 1.0, (40,), finish_reason="length")])
         assert (await third).outputs[0].token_ids == [40], "the first engine's tokens count for nothing"
+
+    asyncio.run(talk())
+
+
+def test_a_request_pauses_while_its_caller_is_busy_and_goes_on_when_it_looks_again(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(max_unread=3))
+        desk.take([NewTokens("a", 0, 1.0, tuple(range(20, 40)))])
+        await task
+        assert len(engine.sent) == 1, "a caller that waits for more is not busy, however much comes at once"
+        desk.take([NewTokens("a", 0, 1.0, (20, 21, 22))])
+        assert len(engine.sent) == 1
+        desk.take([NewTokens("a", 0, 1.0, (23,)), NewTokens("a", 0, 1.0, (24,))])
+        assert engine.sent[1:] == [PauseRequest("a")]
+        output = await anext(stream)
+        assert engine.sent[2:] == [ResumeRequest("a")] and output.outputs[0].token_ids[-5:] == [20, 21, 22, 23, 24]
+        desk.take([NewTokens("a", 0, 1.0, (25,) * 9, finish_reason="length")])
+        assert len(engine.sent) == 3, "one that is finished has nothing to pause"
+        assert (await anext(stream)).finished
+
+    asyncio.run(talk())
+
+
+def test_a_caller_that_sets_no_limit_is_never_waited_for(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a")
+        desk.take([NewTokens("a", 0, 1.0, (20,))])
+        await task
+        desk.take([NewTokens("a", 0, 1.0, (20,) * 1000)])
+        assert len(engine.sent) == 1
+        await stream.aclose()
 
     asyncio.run(talk())
 

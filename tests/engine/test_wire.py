@@ -15,9 +15,11 @@ from pagoda.engine.messages import (
     AbortRequest,
     AddRequest,
     NewTokens,
+    PauseRequest,
     PromptScores,
     PushBackRequest,
     Rejected,
+    ResumeRequest,
     Started,
     StopSequence,
 )
@@ -38,7 +40,7 @@ from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.words import Story
 
 SCORE = TokenLogprob(7, -0.5, 2, (3, 7), (-0.25, -0.5))
-REPORT = Report(1.5, 2, 3, 4, (5,), (6,), 7, 8, 9, 10, 11, 0.125)
+REPORT = Report(1.5, 2, 3, 4, (5,), (6,), 7, 8, 9, 10, 11, 0.125, 12)
 UPDATES = (
     Started("a", 1.0, -(2**63), 32),
     NewTokens("a", 1, 2.0, (5, 6), (SCORE, SCORE), "stop", 6),
@@ -62,6 +64,8 @@ TO_ENGINE: list[ToEngine] = [
     AbortRequest("a"),
     StopSequence("a", 1),
     PushBackRequest("a"),
+    PauseRequest("a"),
+    ResumeRequest("a"),
     Ask(7, WhyQuestion("a")),
 ]
 
