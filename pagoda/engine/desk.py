@@ -72,6 +72,10 @@ class RequestDesk:
     def __len__(self) -> int:
         return len(self._open)
 
+    def outputs(self) -> list[RequestOutput]:
+        """Of all requests under way, as far as they have come."""
+        return [own.output for own in self._open.values()]
+
     async def stream(
         self, request: Request, text: str | None, delivery: Delivery | None = None
     ) -> AsyncGenerator[RequestOutput, None]:

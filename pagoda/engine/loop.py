@@ -27,6 +27,7 @@ from pagoda.engine.messages import (
 from pagoda.executor import Executor
 from pagoda.kv_cache import extend_chain, root_hash
 from pagoda.observability.counters import EngineCounters
+from pagoda.observability.steps import StepRecord, recent_steps
 from pagoda.scheduler import Cancel, Pause, PushBack, Resume, Scheduler, Stop, Submit
 
 
@@ -51,6 +52,7 @@ class EngineLoop:
         self.vocab_size = vocab_size
         self.inbox: deque[Message] = deque()
         self.counters = EngineCounters()
+        self.steps = recent_steps()
         self._model_name = model_name
         self._seeds = seeds or SeedSource()
         self._clock = clock
@@ -74,11 +76,12 @@ class EngineLoop:
             raise self._failure
         try:
             self._drain_inbox()
-            plan = self.scheduler.plan(self._clock())
+            start = self._clock()
+            plan = self.scheduler.plan(start)
             self._plans.append(plan)
             self.executor.submit(plan, self._payloads(plan))
             while self._has_result_due():
-                self._commit_oldest()
+                self._commit_oldest(start)
         except BaseException as error:
             # Plans and results no longer match: nothing that comes after could be trusted.
             self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
@@ -90,15 +93,18 @@ class EngineLoop:
         waiting = self.executor.num_in_flight
         return waiting > self.executor.lateness or (waiting > 0 and not self.scheduler.has_work)
 
-    def _commit_oldest(self) -> None:
+    def _commit_oldest(self, start: float) -> None:
         result = self.executor.collect()
         plan = self._plans.popleft()
-        outcome, updates = self._answers.take(plan, result, self._clock())
+        now = self._clock()
+        outcome, updates = self._answers.take(plan, result, now)
         self.scheduler.commit(outcome)
         self._updates += updates
+        num_tokens, num_drawn = sum(plan.num_tokens.tolist()), len(result.token_ids)
         self.counters.num_steps += 1
-        self.counters.num_computed_tokens += sum(plan.num_tokens.tolist())
-        self.counters.num_drawn_tokens += len(result.token_ids)
+        self.counters.num_computed_tokens += num_tokens
+        self.counters.num_drawn_tokens += num_drawn
+        self.steps.append(StepRecord(plan.step_id, now, now - start, len(plan.rows), num_tokens, num_drawn))
 
     def _payloads(self, plan: StepPlan) -> list[RowPayload]:
         payloads = []

@@ -15,6 +15,7 @@ from pagoda.scheduler.words import Story, find_stories
 
 if TYPE_CHECKING:
     from pagoda.engine.build import Engine
+from pagoda.engine.snapshot import Snapshot, take_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,10 @@ class WhyQuestion(msgspec.Struct, frozen=True, array_like=True, tag="why"):
     name: str
 
 
+class StateQuestion(msgspec.Struct, frozen=True, array_like=True, tag="state"):
+    """How things stand."""
+
+
 class Stories(msgspec.Struct, frozen=True, array_like=True, tag="stories"):
     stories: tuple[Story, ...]
 
@@ -33,8 +38,8 @@ class NoAnswer(msgspec.Struct, frozen=True, array_like=True, tag="no_answer"):
     message: str
 
 
-Question = WhyQuestion
-Content = Stories | NoAnswer
+Question = WhyQuestion | StateQuestion
+Content = Stories | Snapshot | NoAnswer
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
@@ -64,3 +69,5 @@ def _content(question: Question, engine: Engine) -> Content:
     match question:
         case WhyQuestion():
             return Stories(tuple(find_stories(engine.loop.scheduler.log, question.name)))
+        case StateQuestion():
+            return take_snapshot(engine.loop)

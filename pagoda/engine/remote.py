@@ -83,6 +83,9 @@ class RemoteEngine:
         """Requests under way, those that wait for an engine included."""
         return len(self._desk)
 
+    def open_outputs(self) -> list[RequestOutput]:
+        return self._desk.outputs()
+
     async def listen(self, path: Path) -> None:
         """`path` must lie in a folder that nobody else can enter."""
         self._server = await asyncio.start_unix_server(self._serve, path)

@@ -14,8 +14,10 @@ from pagoda.server.bodies import ClientGone, Receive
 from pagoda.server.config import ListenConfig
 from pagoda.server.errors import ApiError, from_engine, internal_error
 from pagoda.server.exchange import Exchange, Scope, Send
+from pagoda.server.pages import show_sign_in
 from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
+from pagoda.server.sign_in import key_of
 
 logger = logging.getLogger("pagoda.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -50,10 +52,7 @@ class App:
             self._check_origin(exchange)
             path, method = exchange.path, str(exchange.scope["method"])
             if not self.routes.is_open(path):
-                headers = exchange.headers
-                exchange.key = self.service.keys.find(
-                    headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
-                )
+                exchange.key = key_of(exchange, self.service)
             route, exchange.scope["path_params"] = self.routes.find(method, path)
             await route.handler(exchange, self.service)
         except ClientGone:
@@ -67,7 +66,11 @@ class App:
             await self._fail(exchange, internal_error())
 
     async def _fail(self, exchange: Exchange, error: ApiError) -> None:
-        if not exchange.has_begun:
+        if exchange.has_begun:
+            return
+        if error.status == 401 and exchange.wants_page:
+            await show_sign_in(exchange, error)
+        else:
             await exchange.error(error)
 
     def _check_headers(self, exchange: Exchange) -> None:

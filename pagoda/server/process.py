@@ -121,6 +121,7 @@ class HttpProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
         await self._service.engine.listen(Path(self._settings.engine_socket))
+        history = asyncio.ensure_future(self._service.history.keep())
         serving = asyncio.ensure_future(self._server.serve())
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.01)
@@ -131,6 +132,7 @@ class HttpProcess:
         except SystemExit:  # uvicorn leaves in this way when it cannot have its address
             return EXIT_ADDRESS
         finally:
+            history.cancel()
             await self._service.engine.close()
         return 0 if self._server.started else EXIT_ADDRESS
 

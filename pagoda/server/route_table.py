@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagoda.server import health
+from pagoda.server import health, pages, sign_in
 from pagoda.server.dialects.openai import schema
 from pagoda.server.dialects.openai.chat import chat_completions
 from pagoda.server.dialects.openai.completions import completions
@@ -10,6 +10,7 @@ from pagoda.server.dialects.openai.models import detokenize, list_models, show_m
 from pagoda.server.metrics import metrics
 from pagoda.server.openapi import docs, openapi
 from pagoda.server.routes import Route, RouteTable
+from pagoda.server.state import debug_state
 
 ROUTES = [
     Route("GET", "/health", health.health, "Whether the server lives", is_open=True),
@@ -18,6 +19,12 @@ ROUTES = [
     Route("GET", "/metrics", metrics, "Numbers for Prometheus"),
     Route("GET", "/openapi.json", openapi, "These routes, for machines"),
     Route("GET", "/docs", docs, "These routes, to read"),
+    Route("GET", "/", pages.dashboard, "The dashboard"),
+    Route("GET", "/playground", pages.playground, "A chat, to try the model"),
+    Route("GET", "/web/{file}", pages.page_file, "What those pages are made of"),
+    Route("POST", "/session", sign_in.sign_in, "Sign in from a browser; the key is in the body", is_open=True),
+    Route("POST", "/session/end", sign_in.sign_out, "Sign out"),
+    Route("GET", "/debug/state", debug_state, "What runs, what waits, and where the pages are"),
     Route("GET", "/v1/models", list_models, "The models that are here"),
     Route("GET", "/v1/models/{model}", show_model, "One model"),
     Route("POST", "/v1/chat/completions", chat_completions, "Continue a conversation", schema.ChatRequest),

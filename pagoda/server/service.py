@@ -14,9 +14,12 @@ from pagoda.engine.wire import EngineInfo
 from pagoda.server.admission import Admission
 from pagoda.server.errors import ApiError
 from pagoda.server.generation import Generation
+from pagoda.server.history import History
 from pagoda.server.keys import KeyRing
 from pagoda.server.limits import Limits
 from pagoda.server.observer import RequestObserver
+from pagoda.server.sessions import Sessions
+from pagoda.server.snapshots import SnapshotKeeper
 from pagoda.text import Tokenizer
 
 
@@ -37,6 +40,9 @@ class Service:
 
     def __post_init__(self) -> None:
         self.generation = Generation(self.engine, self.admission)
+        self.history = History(self.observer.statistics, self.engine.state)
+        self.sessions = Sessions()
+        self.snapshots = SnapshotKeeper(self.engine)
         self._reader = PromptReader(self.tokenizer, self.context)
         self.openapi: dict[str, Any] = {}
         self.docs_page = ""
