@@ -36,18 +36,18 @@ def files() -> dict[str, bytes]:
 
 
 async def dashboard(exchange: Exchange, service: Service) -> None:
-    await _show(exchange, "dashboard.html")
+    await _show_page(exchange, service, "dashboard.html")
 
 
 async def playground(exchange: Exchange, service: Service) -> None:
-    await _show(exchange, "playground.html")
+    await _show_page(exchange, service, "playground.html")
 
 
 async def page_file(exchange: Exchange, service: Service) -> None:
     name = exchange.path_parameter("file")
     if name not in files() or name.endswith(".html"):
         raise ApiError(404, "not_found_error", "there is no such file", code="unknown_url")
-    await _show(exchange, name)
+    await exchange.whole(files()[name], page_headers(name))
 
 
 async def show_sign_in(exchange: Exchange, error: ApiError) -> None:
@@ -73,8 +73,10 @@ def page_headers(name: str, styles: str = "'self'") -> list[tuple[bytes, bytes]]
     ]
 
 
-async def _show(exchange: Exchange, name: str) -> None:
-    await exchange.whole(files()[name], page_headers(name))
+async def _show_page(exchange: Exchange, service: Service, name: str) -> None:
+    """Where there are keys there is a way to sign out."""
+    body = files()[name].replace(b"{{sign-out}}", b"hidden" if service.keys.is_open else b"")
+    await exchange.whole(body, page_headers(name))
 
 
 def _ending(name: str) -> str:

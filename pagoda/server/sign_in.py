@@ -39,7 +39,7 @@ async def sign_in(exchange: Exchange, service: Service) -> None:
 
 async def sign_out(exchange: Exchange, service: Service) -> None:
     service.sessions.end(_session_of(exchange))
-    await exchange.whole(b"", [_set_cookie(exchange, "", 0)], 204)
+    await exchange.whole(b"", [(b"location", b"/"), _set_cookie(exchange, "", 0)], 303)
 
 
 def _sent_keys(exchange: Exchange) -> tuple[bytes, bytes]:
