@@ -3,7 +3,7 @@ import { element, hideTip, showTip } from "./dom.js";
 import { percent } from "./format.js";
 import { parse } from "./markdown.js";
 
-const DOUBT = [[0.1, "doubt-3"], [0.35, "doubt-2"], [0.7, "doubt-1"]];
+const DOUBT = [[0.08, "doubt-3"], [0.25, "doubt-2"], [0.5, "doubt-1"]]; // less likely than this
 
 /** Text and the tokens it is made of: `starts[i]` is where token i begins in the text. */
 export class TokenText {

@@ -18,7 +18,8 @@ export function color(name) {
 /** The same request has the same colour wherever it shows; neighbours in number lie far apart on the wheel. */
 export function ownerColor(number) {
   const hue = (25 + number * 137.508) % 360;
-  const light = getComputedStyle(probe).colorScheme;
-  const isDark = light === "dark" || (light !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-  return `oklch(${isDark ? 0.7 : 0.63} ${isDark ? 0.13 : 0.15} ${hue.toFixed(1)})`;
+  const scheme = getComputedStyle(probe).colorScheme;
+  const isDark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  const lightness = (isDark ? 0.7 : 0.62) + 0.09 * (number % 3 - 1); // similar hues still differ
+  return `oklch(${lightness.toFixed(2)} ${isDark ? 0.13 : 0.15} ${hue.toFixed(1)})`;
 }

@@ -8,6 +8,7 @@ import { Parameters } from "./parameters.js";
 const STARTERS = ["Why is the sky blue?", "Write a haiku about pages of memory.", "Explain what a KV cache is, in three points."];
 const NEAR_END = 80;
 
+const scroller = document.scrollingElement;
 const messages = byId("messages");
 const input = byId("message");
 const parameters = new Parameters(byId("parameters"), () => messages.classList.toggle("tinted", parameters.isTinted));
@@ -21,14 +22,14 @@ let turn = 0; // clearing begins another; what still comes of the last one is no
 function add(node) {
   byId("welcome").hidden = true;
   messages.append(node);
-  messages.scrollTop = messages.scrollHeight;
+  scroller.scrollTop = scroller.scrollHeight;
 }
 
 /** Follow the answer, unless the reader has scrolled away from its end. */
 function followEnd(change) {
-  const isNear = messages.scrollHeight - messages.scrollTop - messages.clientHeight < NEAR_END;
+  const isNear = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END;
   change();
-  if (isNear) requestAnimationFrame(() => { messages.scrollTop = messages.scrollHeight; });
+  if (isNear) requestAnimationFrame(() => { scroller.scrollTop = scroller.scrollHeight; });
 }
 
 function setRunning(controller) {

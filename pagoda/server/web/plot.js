@@ -9,11 +9,11 @@ const TOP = 8;
 const BOTTOM = 20;
 const SPAN_SECONDS = 300;
 
-/** The next larger of 1, 2, 5, 10, 20 and so on. */
+/** The next larger of 1, 2, 4, 10, 20 and so on: their halves are round, too. */
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= value * 0.999);
+  return [1, 2, 4, 10].map((factor) => factor * power).find((step) => step >= value * 0.999);
 }
 
 export class Plot {

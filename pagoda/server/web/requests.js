@@ -50,7 +50,9 @@ export class RequestTable {
       const share = isReading ? now.computed_tokens / now.prompt_tokens : now.new_tokens / Math.max(1, now.max_new_tokens);
       part.style.width = `${(100 * Math.min(1, share)).toFixed(1)}%`;
       part.style.background = isReading ? "var(--second)" : "";
-      setText(answer, isReading ? `${number(now.computed_tokens)} of ${number(now.prompt_tokens)} read` : `${number(now.new_tokens)} of at most ${number(now.max_new_tokens)}`);
+      const most = `at most ${number(now.max_new_tokens)}`;
+      const drawn = now.new_tokens ? `${number(now.new_tokens)} of ${most}` : most;
+      setText(answer, isReading ? `${number(now.computed_tokens)} of ${number(now.prompt_tokens)} read` : drawn);
       setText(cells.prompt, number(now.prompt_tokens));
       setText(cells.cached, number(now.cached_tokens));
       setText(cells.pages, number(now.pages));

@@ -1,8 +1,9 @@
 // The scheduler's last steps, the newest at the right: a bar as high as the step took long, and what was decided in it.
+// Bars that would dwarf all others are cut, and have a notch.
 import { explore, prepare } from "./canvas.js";
 import { color } from "./colors.js";
 import { element } from "./dom.js";
-import { number, shortId } from "./format.js";
+import { number, seconds, shortId } from "./format.js";
 
 const HEIGHT = 128;
 const MARKS = 30; // room for the dots below the bars
@@ -11,6 +12,13 @@ const LEFT = 52;
 const STARTED = new Set(["admitted", "resumed", "forked"]);
 const ENDED = new Set(["finished", "cancelled", "refused"]);
 const MOST_TOLD = 6;
+
+/** All of them, unless a few are more than twice as long as nearly all others. */
+function topOf(times) {
+  const sorted = times.toSorted((a, b) => a - b);
+  const usual = sorted[Math.floor(0.9 * sorted.length)] ?? 1;
+  return Math.max(1, Math.min(sorted.at(-1) ?? 1, 2 * usual));
+}
 
 export class StepStrip {
   constructor(canvas) {
@@ -53,13 +61,13 @@ export class StepStrip {
     this.width = (width - LEFT) / this.shown;
     const first = Math.max(0, this.steps.length - this.shown);
     const visible = this.steps.slice(first);
-    const slowest = Math.max(1, ...visible.map((step) => step.milliseconds));
+    const top = topOf(visible.map((step) => step.milliseconds));
     const base = HEIGHT - MARKS;
-    this.drawAxis(context, width, slowest, base);
-    visible.forEach((step, i) => this.drawStep(context, step, first + i, slowest, base));
+    this.drawAxis(context, width, top, base);
+    visible.forEach((step, i) => this.drawStep(context, step, first + i, top, base));
   }
 
-  drawAxis(context, width, slowest, base) {
+  drawAxis(context, width, top, base) {
     context.strokeStyle = color("line");
     context.beginPath();
     context.moveTo(LEFT, base + 0.5);
@@ -69,20 +77,21 @@ export class StepStrip {
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText(`${number(slowest, slowest < 10 ? 1 : 0)} ms`, LEFT - 8, TOP);
+    context.fillText(seconds(top / 1000), LEFT - 8, TOP);
     context.fillText("0", LEFT - 8, base);
   }
 
-  drawStep(context, step, index, slowest, base) {
+  drawStep(context, step, index, top, base) {
     const x = this.x(index);
     const wide = Math.max(1, this.width - (this.width > 5 ? 2 : 1));
-    const high = Math.max(2, (base - TOP) * step.milliseconds / slowest);
+    const high = Math.max(2, (base - TOP) * Math.min(1, step.milliseconds / top));
     const drawn = step.tokens ? Math.min(1, step.drawn / step.tokens) : 0;
     context.globalAlpha = this.marked === null || this.marked === index ? 1 : 0.4;
     context.fillStyle = color("second");
     context.fillRect(x, base - high, wide, high * (1 - drawn));
     context.fillStyle = color("accent");
     context.fillRect(x, base - high * drawn, wide, high * drawn);
+    if (step.milliseconds > top) context.clearRect(x, base - high + 6, wide, 3);
     const kinds = step.decisions.map((decision) => decision.kind);
     const dots = [
       [kinds.some((kind) => STARTED.has(kind)), "good"],

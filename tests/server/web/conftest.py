@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,6 +58,14 @@ def open_page(browser: Any, server: RunningServer) -> Iterator[OpenPage]:  # noq
 def is_problem(said: Any) -> bool:
     """What a server answers with an error is in the console as well; tests look at what the page makes of it."""
     return bool(said.type in ("error", "warning") and not said.text.startswith("Failed to load resource"))
+
+
+def wait_until(page: Any, expression: str, arg: object = None) -> None:
+    """Until the expression is true in the page. Playwright's own way needs eval, which the pages forbid."""
+    deadline = time.monotonic() + WAIT_MILLISECONDS / 1000
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < deadline, f"never so: {expression}"
+        page.wait_for_timeout(50)
 
 
 def overflow(page: Any) -> int:

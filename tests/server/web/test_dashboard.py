@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.running import RunningServer
 from tests.server.streams import Streams
-from tests.server.web.conftest import NARROW, WIDE, OpenPage, overflow
+from tests.server.web.conftest import NARROW, WIDE, OpenPage, overflow, wait_until
 
 # How many different colours a canvas shows.
 COLORS = """canvas => {
@@ -29,16 +29,17 @@ def test_it_shows_a_server_at_work(open_page: OpenPage, server: RunningServer):
     with Streams(server.url, count=10, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
         page = open_page("/")
-        page.wait_for_function("document.querySelectorAll('#requests tr').length === 10")
+        wait_until(page, "document.querySelectorAll('#requests tr').length === 10")
         assert text_of(page, "#running") == "8" and text_of(page, "#waiting") == "2"
         assert text_of(page, "#status") == "ready" and text_of(page, "#model") == "tiny"
         assert page.locator(".phase.waiting").count() == 2
         assert page.locator(".map canvas").evaluate(COLORS) >= 3, "free pages and those of requests differ"
         assert page.locator("#steps").evaluate(COLORS) >= 3
-        page.wait_for_function("parseFloat(document.getElementById('tokens').textContent) > 0")
+        wait_until(page, "parseFloat(document.getElementById('tokens').textContent) > 0")
         assert re.fullmatch(r"[\d.]+ ?m?s p50", text_of(page, "#first-token"))
         before = text_of(page, "#requests tr:first-child .progress span")
-        page.wait_for_function(
+        wait_until(
+            page,
             "before => document.querySelector('#requests tr:first-child .progress span').textContent !== before",
             arg=before,
         )
@@ -52,7 +53,7 @@ def test_a_request_tells_why(open_page: OpenPage, server: RunningServer):
         page = open_page("/")
         page.locator("#requests button").first.click()
         assert page.locator("#why").is_visible()
-        page.wait_for_function("document.querySelector('#why-story').textContent.includes('started')")
+        wait_until(page, "document.querySelector('#why-story').textContent.includes('started')")
         assert text_of(page, "#why-id").startswith("chatcmpl-")
         page.keyboard.press("Escape")
         assert not page.locator("#why").is_visible()
@@ -117,7 +118,7 @@ def test_names_are_text_and_never_markup(open_page: OpenPage, client: httpx.Clie
 
 def test_a_lost_server_is_said_and_found_again(open_page: OpenPage):
     page = open_page("/")
-    page.wait_for_function("document.getElementById('status').textContent === 'ready'")
+    wait_until(page, "document.getElementById('status').textContent === 'ready'")
     page.route("**/debug/state", lambda route: route.abort())
     page.wait_for_selector("#banner:not([hidden])")
     assert text_of(page, "#status") == "not reached"
@@ -134,5 +135,5 @@ def test_an_engine_that_is_not_there_is_said(open_page: OpenPage, client: httpx.
     page = open_page("/docs")
     page.route("**/debug/state", lambda route: route.fulfill(json=state))
     page.goto("/")
-    page.wait_for_function("shown => document.getElementById('status').textContent === shown", arg=shown)
+    wait_until(page, "shown => document.getElementById('status').textContent === shown", arg=shown)
     assert "no engine whose pages" in text_of(page, "#maps-note")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.server.running import RunningServer
-from tests.server.web.conftest import NARROW, OpenPage, overflow
+from tests.server.web.conftest import NARROW, OpenPage, overflow, wait_until
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"> <script>document.title='owned'</script> [a](javascript:alert(1))"
@@ -103,7 +103,7 @@ def test_parameters_are_sent_and_remembered(page: Any):
     ask(page, "first")
     page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
     ask(page, "second")
-    page.wait_for_function("document.querySelectorAll('.message.assistant:not([aria-busy])').length === 2")
+    wait_until(page, "document.querySelectorAll('.message.assistant:not([aria-busy])').length === 2")
     body = sent[-1]
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
     expected = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "max_tokens": 3, "seed": 7}
