@@ -21,7 +21,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb has one word or two. Its module has `add_arguments(parser)`, `main(args) -> int` and the text `EXAMPLES`."""
+    """Of one word or two. Its module has `add_arguments(parser)`, `main(args) -> int` and the text `EXAMPLES`."""
 
     name: str
     module: str
