@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.request import Request
+from pagoda.engine.bell import Bell
 from pagoda.engine.messages import (
     Aborted,
     AbortRequest,
@@ -45,7 +46,7 @@ class _Open:
     text: str | None
     output: RequestOutput
     delivery: Delivery
-    news: asyncio.Queue[PagodaError | None] = field(default_factory=asyncio.Queue)
+    news: Bell = field(default_factory=Bell)
     is_busy: bool = False
     """The caller was handed the output and has not come back for more."""
     num_unread: int = 0
@@ -97,9 +98,7 @@ class RequestDesk:
         is_shown = False  # whether the caller has seen the whole answer
         try:
             while not is_shown:
-                error = await own.news.get()
-                while error is None and not own.news.empty():
-                    error = own.news.get_nowait()  # the output is the same: one look shows all that came meanwhile
+                error = await own.news.get()  # the output is the same: one look shows all that came meanwhile
                 if error is not None and not own.output.finished:
                     raise error
                 is_shown = own.output.finished

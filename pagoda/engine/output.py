@@ -71,7 +71,9 @@ class _AnswerText:
         self._detokenizer = None
         if tokenizer is not None and sampling.detokenize:
             self._detokenizer = Detokenizer(tokenizer, sampling.skip_special_tokens, continues_text=True)
-        self._matcher = StopStringMatcher(sampling.stop, sampling.include_stop_str_in_output)
+        self._matcher = None
+        if sampling.stop:
+            self._matcher = StopStringMatcher(sampling.stop, sampling.include_stop_str_in_output)
         self._includes_stop = sampling.include_stop_str_in_output
         self._min_tokens = sampling.min_tokens
 
@@ -80,7 +82,7 @@ class _AnswerText:
         if self._detokenizer is None:
             return None
         text = self._detokenizer.push(token_id)
-        if len(self.output.token_ids) <= self._min_tokens:
+        if self._matcher is None or len(self.output.token_ids) <= self._min_tokens:
             self.output.text += text  # no stop string counts before min_tokens, nor half of one
             return None
         step = self._matcher.push(text)
@@ -96,7 +98,11 @@ class _AnswerText:
         """No more tokens: what was held back is shown, unless it completes a stop string after all."""
         if self._detokenizer is None:
             return None
-        step = self._matcher.push(self._detokenizer.flush())
+        text = self._detokenizer.flush()
+        if self._matcher is None:
+            self.output.text += text
+            return None
+        step = self._matcher.push(text)
         self.output.text += step.text
         if step.match is not None:
             return step.match.stop
@@ -127,6 +133,8 @@ class RequestState:
     def take(self, update: Update) -> StopSequence | None:
         """Add what is new; an order for the loop if a stop string ended an answer."""
         match update:
+            case NewTokens():
+                return self._take_tokens(update)
             case Started():
                 self.output.metrics.first_scheduled_time = update.time
                 self.output.num_cached_tokens = update.num_cached_tokens
@@ -134,8 +142,6 @@ class RequestState:
             case PromptScores():
                 assert self.output.prompt_logprobs is not None
                 self.output.prompt_logprobs += [self._logprobs(score) for _, score in update.scores]
-            case NewTokens():
-                return self._take_tokens(update)
         return None
 
     def _take_tokens(self, update: NewTokens) -> StopSequence | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pagoda.core.request import FinishReason, Request
 from pagoda.core.sampling_params import SamplingParams
@@ -123,8 +124,7 @@ async def _merged(streams: list[Stream], seen: Seen) -> Numbered:
         await asyncio.gather(*pending, return_exceptions=True)
 
 
-@dataclass(frozen=True)
-class News:
+class News(NamedTuple):
     """What one answer has more than at the last look."""
 
     text: str
