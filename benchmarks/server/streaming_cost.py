@@ -1,10 +1,10 @@
 """What it costs to carry a token to a client, with a model that costs nothing.
 
-    python -m benchmarks.server.streaming_cost [--repeats 3] [--rows 64]
+    python -m benchmarks.server.streaming_cost [--repeats 3]
 
-The engine process of `free_engine`, the HTTP process of `pagoda serve` and the client of `pagoda bench serve`, each in a
-process of its own. A free model runs ahead of what HTTP can carry, and tokens that wait are then sent together; so the
-streams are also measured behind a device that takes some milliseconds for a step, where each token is an event.
+The engine process of `free_engine`, the HTTP process of `pagoda serve` and the client of `pagoda bench serve`, each in
+a process of its own. A free model runs ahead of what HTTP can carry, and tokens that wait are then sent together; so
+the streams are also measured behind a device that takes some milliseconds for a step, where each token is an event.
 """
 
 from __future__ import annotations
