@@ -67,7 +67,7 @@ def page_headers(name: str, styles: str = "'self'") -> list[tuple[bytes, bytes]]
         (b"content-type", TYPES[_ending(name)]),
         (b"content-security-policy", POLICY.format(styles=styles).encode()),
         (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", b"same-origin"),  # with no-referrer a form would come from the origin "null"
         (b"cross-origin-resource-policy", b"same-origin"),
         (b"cache-control", b"no-cache"),
     ]

@@ -1,10 +1,11 @@
-"""Chats that run beside a test, and are let go of when it ends."""
+"""Chats that go on beside a test, and are let go of when it ends."""
 
 from __future__ import annotations
 
 import threading
 import time
 from types import TracebackType
+from typing import Any
 
 import httpx
 
@@ -12,12 +13,11 @@ START_SECONDS = 30.0
 
 
 class Streams:
-    """So many streamed chats at once, each of which draws `max_tokens` unless it is left before."""
+    """So many streamed chats at once; where one has drawn `max_tokens`, the next begins."""
 
-    def __init__(self, url: str, count: int, max_tokens: int, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, count: int, max_tokens: int) -> None:
         self._url = url
         self._max_tokens = max_tokens
-        self._headers = headers or {}
         self._is_closing = False
         self._started = [False] * count
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
@@ -35,10 +35,12 @@ class Streams:
             "ignore_eos": True,
             "stream": True,
         }
-        with (
-            httpx.Client(base_url=self._url, timeout=START_SECONDS, headers=self._headers) as client,
-            client.stream("POST", "/v1/chat/completions", json=body) as response,
-        ):
+        with httpx.Client(base_url=self._url, timeout=START_SECONDS) as client:
+            while not self._is_closing:
+                self._chat(client, body, number)
+
+    def _chat(self, client: httpx.Client, body: dict[str, Any], number: int) -> None:
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
             for _ in response.iter_lines():
                 self._started[number] = True
                 if self._is_closing:

@@ -69,13 +69,19 @@ async function tellWhy(id) {
   story.replaceChildren(element("li", { class: "quiet", text: "asking the engine…" }));
   byId("why").showModal();
   try {
-    const lines = linesOf(await getJson(`/debug/requests/${encodeURIComponent(id)}/why`));
-    story.replaceChildren(...lines.map((text) => element("li", { text })));
+    const { requests } = await getJson(`/debug/requests/${encodeURIComponent(id)}/why`);
+    story.replaceChildren(...requests.flatMap(({ decisions }) => decisions.map((decision) => tellDecision(decision, decisions))));
   } catch (error) {
     story.replaceChildren(element("li", { text: error.message }));
   }
 }
 
-function linesOf(content) {
-  return content.lines ?? [];
+/** When it was, counted from the first decision that has a time; in which step; and why. */
+function tellDecision(decision, all) {
+  const start = all.find((other) => other.seconds !== null)?.seconds ?? 0;
+  const hasSamples = all.some((other) => other.sample);
+  return element("li", {},
+    element("span", { class: "when", text: decision.seconds === null ? "" : `+${seconds(decision.seconds - start)}` }),
+    element("span", { class: "when", text: `step ${number(decision.step)}` }),
+    element("span", { text: (hasSamples ? `sample ${decision.sample}: ` : "") + decision.why }));
 }

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import client, server  # noqa: F401 - fixtures
 from tests.server.running import RunningServer
 
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -33,7 +32,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_page(browser: Any, server: RunningServer) -> Iterator[OpenPage]:  # noqa: F811
+def open_page(browser: Any, server: RunningServer) -> Iterator[OpenPage]:
     """Opens a page of the server. In the end nothing may have gone wrong in it or been asked for elsewhere."""
     contexts = []
     problems: list[str] = []

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.server.running import RunningServer
+from tests.server.streams import Streams
 from tests.server.web.conftest import NARROW, OpenPage, overflow, wait_until
 
 HOSTILE = (
@@ -81,14 +82,17 @@ def test_a_token_tells_how_likely_it_was(page: Any):
     assert not page.locator(".tip").is_visible()
 
 
-def test_the_answer_can_be_stopped(page: Any, client: httpx.Client):
+def test_the_answer_can_be_stopped(page: Any, server: RunningServer, client: httpx.Client):
     set_fields(page, max_tokens=450, temperature=2)
-    ask(page)
-    page.wait_for_selector(".token")
-    page.click("#stop")
-    page.wait_for_selector(".message.assistant:not([aria-busy])")
-    if "stopped" in page.locator(".notes").inner_text():  # it may have come to its own end just before
-        assert page.locator("#send").is_visible() and not page.locator("#stop").is_visible()
+    with Streams(server.url, count=20, max_tokens=100) as streams:  # alone it would be over too soon
+        streams.wait_for_first_tokens(8)
+        ask(page)
+        assert page.locator("#stop").is_visible() and not page.locator("#send").is_visible()
+        page.wait_for_selector(".token")
+        page.click("#stop")
+        page.wait_for_selector(".message.assistant:not([aria-busy])")
+    assert "stopped" in page.locator(".notes").inner_text()
+    assert page.locator("#send").is_visible() and not page.locator("#stop").is_visible()
     deadline = time.monotonic() + 10
     while client.get("/debug/state").json()["requests"]:
         assert time.monotonic() < deadline, "the engine still works for nobody"

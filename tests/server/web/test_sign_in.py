@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.conftest import OPTIONS
 from tests.server.running import RunningServer
-from tests.server.web.conftest import NARROW, OpenPage, overflow, wait_until
+from tests.server.web.conftest import NARROW, OpenPage, overflow
 
 SECRET = "a-key-of-the-tests"
 
@@ -38,7 +38,7 @@ def test_the_pages_ask_for_the_key_once(open_page: OpenPage, guarded: RunningSer
     page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
     assert page.locator(".problem").count() == 0
     page.click("text=Dashboard")
-    wait_until(page, "document.getElementById('status').textContent === 'ready'")
+    page.wait_for_selector("#status.good")
     assert page.evaluate("document.cookie") == "", "no script can read the cookie"
     page.click("text=Sign out")
     page.wait_for_selector("#key")
@@ -50,6 +50,6 @@ def test_a_session_that_ended_leads_back_to_the_form(open_page: OpenPage, guarde
     page = open_page("/", guarded.url)
     page.fill("#key", SECRET)
     page.keyboard.press("Enter")
-    wait_until(page, "document.getElementById('status')?.textContent === 'ready'")
+    page.wait_for_selector("#status.good")
     page.context.clear_cookies()
     page.wait_for_selector("#key")
