@@ -18,7 +18,7 @@ WAIT_MILLISECONDS = 20_000
 OpenPage = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop open, in which no other test could run
 def browser() -> Iterator[Any]:
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
