@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
-from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
+from pagoda.core.errors import DeadlineExceeded, EngineError, InvalidRequest, PagodaError
 from pagoda.core.request import Request
 from pagoda.engine.bell import Bell
 from pagoda.engine.messages import (
@@ -36,6 +36,8 @@ class Delivery:
     max_unread: int | None = None
     """Tokens that may come while the caller is busy with earlier ones; with more, the request pauses until it looks
     again. None: any number."""
+    deadline: float | None = None
+    """Of the monotonic clock: the request ends in an error then, wherever it is. None: never."""
 
 
 @dataclass(eq=False)
@@ -52,6 +54,8 @@ class _Open:
     num_unread: int = 0
     """Tokens that came since it left."""
     is_paused: bool = False
+    is_over: bool = False
+    """Its time was over: the engine was told to let go of it."""
 
     @property
     def must_pause(self) -> bool:
@@ -95,6 +99,7 @@ class RequestDesk:
         own = _Open(request, text, output, delivery or Delivery())
         self._open[request_id] = own
         self._send(AddRequest(request))
+        deadline = self._expire_later(own)
         is_shown = False  # whether the caller has seen the whole answer
         try:
             while not is_shown:
@@ -106,10 +111,10 @@ class RequestDesk:
                 yield own.output
                 self._is_back(own)
         finally:
+            if deadline is not None:
+                deadline.cancel()
             del self._open[request_id]
-            self._outputs.forget(request_id)
-            if not own.output.finished and self._error is None and self._send(AbortRequest(request_id)):
-                self._leaving[request_id] = asyncio.Event()
+            self._leave(own)
 
     def take(self, updates: list[Update] | tuple[Update, ...]) -> None:
         for update in updates:
@@ -145,7 +150,7 @@ class RequestDesk:
             self._let_go(request_id)
         num_waiting = 0
         for own in self._open.values():
-            if own.output.finished:
+            if own.output.finished or own.is_over:
                 continue
             if own.delivery.has_shown:
                 own.news.put_nowait(error)
@@ -162,6 +167,29 @@ class RequestDesk:
         for own in self._open.values():
             if own.request.request_id in self._outputs:
                 self._send(AddRequest(own.request))
+
+    def _leave(self, own: _Open) -> None:
+        """Nothing more of the request is wanted."""
+        request_id = own.request.request_id
+        self._outputs.forget(request_id)
+        if own.output.finished or own.is_over or self._error is not None:
+            return
+        own.is_over = True
+        if self._send(AbortRequest(request_id)):
+            self._leaving[request_id] = asyncio.Event()
+
+    def _expire_later(self, own: _Open) -> asyncio.TimerHandle | None:
+        deadline = own.delivery.deadline
+        if deadline is None:
+            return None
+        return asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), self._expire, own)
+
+    def _expire(self, own: _Open) -> None:
+        """Its pages are free at once, though its caller may be busy and hear of it later."""
+        if not own.output.finished and not own.is_over:
+            self._leave(own)
+            seconds = time.monotonic() - own.output.metrics.arrival_time
+            own.news.put_nowait(DeadlineExceeded(f"the request was not finished after {seconds:.3g} s, its deadline"))
 
     def _count_unread(self, own: _Open, update: Update) -> None:
         if isinstance(update, NewTokens):

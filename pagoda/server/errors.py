@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pagoda.core.errors import CapacityError, EngineError, InvalidRequest, PagodaError, TemplateError
+from pagoda.core.errors import CapacityError, DeadlineExceeded, EngineError, InvalidRequest, PagodaError, TemplateError
 
 Kind = Literal[
     "invalid_request_error",
@@ -13,6 +13,7 @@ Kind = Literal[
     "not_found_error",
     "rate_limit_error",
     "overloaded_error",
+    "timeout_error",
     "server_error",
 ]
 
@@ -60,6 +61,8 @@ def from_engine(error: PagodaError) -> ApiError:
             return ApiError(400, "invalid_request_error", str(error), code="capacity_exceeded")
         case TemplateError():
             return bad_request("messages", str(error))
+        case DeadlineExceeded():
+            return ApiError(408, "timeout_error", str(error), code="deadline_exceeded")
         case EngineError():
             return ApiError(
                 503,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ class Exchange:
         self.scope = scope
         self.limits = limits
         self.request_id = request_id
+        self.arrived = time.monotonic()
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.key = ApiKey.anonymous()
         self.status = 0

@@ -29,6 +29,8 @@ class Job:
     key: ApiKey
     priority: int = 0
     cache_salt: str = ""
+    deadline: float | None = None
+    """Of the monotonic clock; what is unfinished then ends in an error."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -67,6 +69,7 @@ class Generation:
     async def run(self, job: Job, delivery: Delivery) -> AsyncIterator[AsyncGenerator[tuple[int, RequestOutput], None]]:
         """The job's outputs as they grow, each with the number of its prompt. Leaving ends what is unfinished."""
         delivery.max_unread = MAX_UNREAD_TOKENS
+        delivery.deadline = job.deadline
         with self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens):
             streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
             seen: dict[int, RequestOutput] = {}

@@ -75,6 +75,7 @@ def make_service(settings: ProcessSettings) -> Service:
         limits=settings.server.limits,
         fingerprint=f"pagoda-{settings.engine.compute}-{settings.engine.kv_cache_type}",
         observer=observer,
+        request_timeout=settings.server.queue.request_timeout,
     )
     engine.on_change = service.engine_changed
     return service

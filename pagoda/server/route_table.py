@@ -11,6 +11,7 @@ from pagoda.server.metrics import metrics
 from pagoda.server.openapi import docs, openapi
 from pagoda.server.routes import Route, RouteTable
 from pagoda.server.state import debug_state
+from pagoda.server.why import why
 
 ROUTES = [
     Route("GET", "/health", health.health, "Whether the server lives", is_open=True),
@@ -25,6 +26,7 @@ ROUTES = [
     Route("POST", "/session", sign_in.sign_in, "Sign in from a browser; the key is in the body", is_open=True),
     Route("POST", "/session/end", sign_in.sign_out, "Sign out"),
     Route("GET", "/debug/state", debug_state, "What runs, what waits, and where the pages are"),
+    Route("GET", "/debug/requests/{id}/why", why, "What the scheduler did with a request, in words"),
     Route("GET", "/v1/models", list_models, "The models that are here"),
     Route("GET", "/v1/models/{model}", show_model, "One model"),
     Route("POST", "/v1/chat/completions", chat_completions, "Continue a conversation", schema.ChatRequest),

@@ -18,6 +18,7 @@ from pagoda.server.history import History
 from pagoda.server.keys import KeyRing
 from pagoda.server.limits import Limits
 from pagoda.server.observer import RequestObserver
+from pagoda.server.recent_calls import RecentCalls
 from pagoda.server.sessions import Sessions
 from pagoda.server.snapshots import SnapshotKeeper
 from pagoda.text import Tokenizer
@@ -37,6 +38,8 @@ class Service:
     limits: Limits
     fingerprint: str
     observer: RequestObserver
+    request_timeout: float | None = None
+    """Seconds that any request may take."""
 
     def __post_init__(self) -> None:
         self.generation = Generation(self.engine, self.admission)
@@ -46,6 +49,7 @@ class Service:
         self._reader = PromptReader(self.tokenizer, self.context)
         self.openapi: dict[str, Any] = {}
         self.docs_page = ""
+        self.calls = RecentCalls()
         self.unsent_bytes: Callable[[], int] = lambda: 0
         """What lies ready for clients that have not taken it yet."""
 

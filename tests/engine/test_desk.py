@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from pagoda.core.errors import EngineError, InvalidRequest
+from pagoda.core.errors import DeadlineExceeded, EngineError, InvalidRequest
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery, RequestDesk
@@ -155,6 +156,45 @@ def test_a_caller_that_sets_no_limit_is_never_waited_for(desk: RequestDesk, engi
         desk.take([NewTokens("a", 0, 1.0, (20,) * 1000)])
         assert len(engine.sent) == 1
         await stream.aclose()
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_ends_a_request_that_waits(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        _, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.02))
+        with pytest.raises(DeadlineExceeded, match="not finished after"):
+            await task
+        assert engine.sent[1:] == [AbortRequest("a")] and len(desk) == 0
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_frees_the_engine_though_the_caller_is_busy(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(has_shown=True, deadline=time.monotonic() + 0.02))
+        desk.take([NewTokens("a", 0, 1.0, (20,))])
+        await task
+        while len(engine.sent) == 1:
+            await asyncio.sleep(0.005)
+        desk.take([NewTokens("a", 0, 1.0, (), finish_reason="abort"), Aborted("a")])
+        desk.lose_engine(EngineError("gone"))
+        desk.resubmit()
+        with pytest.raises(DeadlineExceeded):
+            await anext(stream)
+        assert engine.sent[1:] == [AbortRequest("a")], "told once, and never run again"
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_after_the_end_changes_nothing(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.01))
+        desk.take([NewTokens("a", 0, 1.0, (20,), finish_reason="length")])
+        await asyncio.sleep(0.03)
+        assert (await task).finished and len(engine.sent) == 1
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
 
     asyncio.run(talk())
 

@@ -12,6 +12,7 @@ from pagoda.core.errors import EngineError, PagodaError
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import RequestOutput
+from pagoda.server.deadlines import deadline_of
 from pagoda.server.dialects.openai.schema import Sampled
 from pagoda.server.dialects.openai.usage import usage_of
 from pagoda.server.errors import ApiError, from_engine
@@ -70,7 +71,9 @@ class Answer(ABC, Generic[Body]):
             key=exchange.key,
             priority=self.body.priority or 0,
             cache_salt=self.body.cache_salt or "",
+            deadline=deadline_of(exchange, self.body.timeout, self.service.request_timeout),
         )
+        self.service.calls.note(exchange.request_id, self.name)
         if self.body.stream:
             await self._stream(exchange, job)
         else:

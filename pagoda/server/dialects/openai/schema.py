@@ -78,6 +78,8 @@ class Sampled(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = None
     prompt_logprobs: int | None = None
     priority: int | None = None
+    timeout: float | None = None
+    """Ours: seconds after which the request is given up, as the header X-Request-Timeout says it, too."""
     cache_salt: str | None = None
     request_id: str | None = None
     return_token_ids: bool | None = None
