@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from pagoda.core.errors import EngineError
 from pagoda.core.plan import RowPayload, RowStart, StepPlan
 from pagoda.core.request import Request
 from pagoda.core.result import StepResult, TokenLogprob
-from pagoda.engine.messages import NewTokens, PromptScores, Started, Update
+from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, Started, Update
 from pagoda.kv_cache import extend_chain
 from pagoda.scheduler import Finished, PageNames, StepOutcome
 
@@ -51,6 +53,12 @@ class Accepted:
     has_started: bool = False
 
 
+def embedded(request_id: str, vector: npt.NDArray[np.float32], time: float) -> Embedded | Rejected:
+    if not np.isfinite(vector).all():
+        return Rejected.of(request_id, EngineError("the model's hidden states are not all numbers"))
+    return Embedded(request_id, time, vector.astype("<f4").tobytes())
+
+
 class AnswerBook:
     """Turns plans into payloads and results into tokens: the only place that ties sequences to token ids."""
 
@@ -81,6 +89,7 @@ class AnswerBook:
             num_prompt_tokens=len(answer.request.prompt_token_ids),
             sampling=answer.request.sampling,
             seed=accepted.seed,
+            pooling=accepted.request.pooling if accepted.request.task == "embed" else "",
         )
         if accepted.has_started:
             return payload, None
@@ -114,6 +123,12 @@ class AnswerBook:
                 self._close(answer)
             elif len(answer.token_ids) >= (answer.num_named + 1) * size:
                 names.append(self._new_names(answer))
+        for entry, vector in result.pooled.items():
+            answer = self._answers.get(int(plan.sequences[entry]))
+            if answer is not None:
+                updates.append(embedded(answer.request.request_id, vector, time))
+                finished.append(Finished(answer.sequence, "stop"))
+                self._close(answer)
         refused = any(plan.num_drafts.tolist())
         outcome = StepOutcome(
             step_id=plan.step_id,

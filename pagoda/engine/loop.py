@@ -147,8 +147,8 @@ class EngineLoop:
 
     def check(self, request: Request) -> None:
         """Everything that can be said of a request without looking at the others."""
-        if request.task != "generate":
-            raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates")
+        if request.task not in ("generate", "embed"):
+            raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates and embeds")
         if request.adapter:
             raise InvalidRequest("adapter", f"no adapter {request.adapter!r} is loaded")
         prompt = request.prompt_token_ids
@@ -172,7 +172,10 @@ class EngineLoop:
             names = tuple(extend_chain(root, request.prompt_token_ids, cache.page_size))
         num_prompt = len(request.prompt_token_ids)
         limit = self.max_model_len
-        if sampling.max_tokens is not None:
+        embeds = request.task == "embed"
+        if embeds:
+            limit = num_prompt + 1  # it ends where the first token would have been drawn
+        elif sampling.max_tokens is not None:
             limit = min(limit, num_prompt + sampling.max_tokens)
         submit = Submit(
             request_id=request.request_id,
@@ -181,7 +184,8 @@ class EngineLoop:
             num_samples=sampling.n,
             priority=request.priority,
             page_names=names,
-            reads_prefix_cache=sampling.prompt_logprobs is None,
+            # What is cached of a prefix are keys and values: neither scores nor the sum of hidden states.
+            reads_prefix_cache=sampling.prompt_logprobs is None and not (embeds and request.pooling == "mean"),
         )
         self.scheduler.submit(submit)
         self._answers.accept(request, self._seeds.seed_for(sampling), limit, names, root)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from pagoda.core.errors import PagodaError
 from pagoda.core.request import FinishReason, Request
 from pagoda.core.result import TokenLogprob
-from pagoda.engine.messages import NewTokens, PromptScores, Rejected, Started, StopSequence, Update
+from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, Started, StopSequence, Update
 from pagoda.text import Detokenizer, StopStringMatcher, Tokenizer
 
 
@@ -58,6 +61,8 @@ class RequestOutput:
     num_cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    embedding: npt.NDArray[np.float32] | None = None
+    """What was asked for with `embed`: a vector of length one."""
     seed: int | None = None
     """What the samples were drawn with: the request's own seed, or the one it was given."""
 
@@ -139,6 +144,9 @@ class RequestState:
                 self.output.metrics.first_scheduled_time = update.time
                 self.output.num_cached_tokens = update.num_cached_tokens
                 self.output.seed = update.seed
+            case Embedded():
+                self.output.embedding = np.frombuffer(update.vector, "<f4")
+                self._end(self.output.outputs[0], "stop", None, update.time)
             case PromptScores():
                 assert self.output.prompt_logprobs is not None
                 self.output.prompt_logprobs += [self._logprobs(score) for _, score in update.scores]

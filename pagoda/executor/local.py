@@ -14,6 +14,7 @@ from pagoda.decoding import SamplingState, prompt_logprobs
 from pagoda.executor.base import WorkerOperators
 from pagoda.executor.forward import Forward
 from pagoda.executor.pages import PageStore
+from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, WorkerRows, in_order
 from pagoda.kernels.base import Array, FloatArray, RaggedBatch
 from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
@@ -38,14 +39,17 @@ class Asked:
     """Every row computes its last known token and nothing else."""
 
     @classmethod
-    def by(cls, plan: StepPlan) -> Asked:
+    def by(cls, plan: StepPlan, pooler: Pooler) -> Asked:
         assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
         rows = plan.rows.astype(np.intp)
-        (drawing,) = plan.draws.nonzero()
+        draws = plan.draws
+        if pooler:  # those that want a vector draw no token
+            draws = draws & np.array([row not in pooler for row in rows.tolist()], np.bool_)
+        (drawing,) = draws.nonzero()
         wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
         decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
         drawers = rows if decodes else rows[drawing]
-        return cls(plan, rows, drawing, drawers, wanted, plan.draws.astype(np.int32), decodes)
+        return cls(plan, rows, drawing, drawers, wanted, draws.astype(np.int32), decodes)
 
     def is_of(self, plan: StepPlan) -> bool:
         mine = self.plan
@@ -75,6 +79,7 @@ class LocalExecutor:
         self._rows = rows
         self._pages = pages
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
+        self._pooler = Pooler()
         self._asked: Asked | None = None  # by the last plan
         self._logits: FloatArray | None = None  # of the last step, for the next one to write over
         self._occupied: set[int] = set()
@@ -99,11 +104,13 @@ class LocalExecutor:
             if row in self._occupied:  # a row may start and stop between two plans that reach us
                 self._occupied.remove(row)
                 self._sampling.remove(row)
+                self._pooler.stop(row)
         if plan.page_copies:
             self._pages.copy(plan.page_copies, self._operators)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
             self._occupied.add(start.row)
+            self._pooler.start(start.row, payload)
             prompt = payload.token_ids[: payload.num_prompt_tokens].tolist()
             output = payload.token_ids[payload.num_prompt_tokens :].tolist()
             self._sampling.add(start.row, payload.sampling, payload.seed, start.sample_index, prompt, output)
@@ -116,7 +123,7 @@ class LocalExecutor:
             return StepResult(plan.step_id, nothing, nothing)
         asked = self._asked
         if asked is None or not asked.is_of(plan):
-            asked = self._asked = Asked.by(plan)
+            asked = self._asked = Asked.by(plan, self._pooler)
         batch = self._rows.batch(asked.rows, plan.num_tokens)
         scored = [] if asked.decodes else self._prompts_to_score(asked.rows, batch)
         wanted = asked.wanted
@@ -126,12 +133,14 @@ class LocalExecutor:
         logits = self._logits = self._forward.logits(batch, wanted, self._logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
         self._rows.computed(asked.rows, batch.context_lens)
+        pooled = self._pooler.take(asked.rows, plan.draws, batch, self._forward.hidden()) if self._pooler else {}
         if not num_drawing:
-            return StepResult(plan.step_id, asked.num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
+            nothing = np.zeros(0, np.int32)
+            return StepResult(plan.step_id, asked.num_new, nothing, prompt_logprobs=scores, pooled=pooled)
         sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)
         logprobs = _logprobs_by_entry(sampled, asked.drawing)
         broken = frozenset(asked.drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else NOTHING
-        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
+        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken, pooled)
 
     def _draw(self, drawers: Rows, logits: Array) -> SampledTokens:
         """One token for each of the rows."""

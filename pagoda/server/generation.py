@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pagoda.core.request import FinishReason, Request
+from pagoda.core.request import FinishReason, Pooling, Request, Task
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import CompletionOutput, Logprob, RequestOutput
@@ -29,6 +29,8 @@ class Job:
     key: ApiKey
     priority: int = 0
     cache_salt: str = ""
+    task: Task = "generate"
+    pooling: Pooling = "mean"
     deadline: float | None = None
     """Of the monotonic clock; what is unfinished then ends in an error."""
 
@@ -45,6 +47,8 @@ class Job:
                     request_id=f"{self.name}-{number}",
                     prompt_token_ids=tuple(token_ids),
                     sampling=self.sampling,
+                    task=self.task,
+                    pooling=self.pooling,
                     priority=self.priority,
                     cache_salt=salt,
                 ),

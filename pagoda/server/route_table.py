@@ -6,6 +6,7 @@ from pagoda.server import health, pages, sign_in
 from pagoda.server.dialects.openai import schema
 from pagoda.server.dialects.openai.chat import chat_completions
 from pagoda.server.dialects.openai.completions import completions
+from pagoda.server.dialects.openai.embeddings import embeddings
 from pagoda.server.dialects.openai.models import detokenize, list_models, show_model, tokenize
 from pagoda.server.metrics import metrics
 from pagoda.server.openapi import docs, openapi
@@ -31,6 +32,7 @@ ROUTES = [
     Route("GET", "/v1/models/{model}", show_model, "One model"),
     Route("POST", "/v1/chat/completions", chat_completions, "Continue a conversation", schema.ChatRequest),
     Route("POST", "/v1/completions", completions, "Continue a text", schema.CompletionRequest),
+    Route("POST", "/v1/embeddings", embeddings, "Texts as vectors", schema.EmbeddingRequest),
     Route("POST", "/tokenize", tokenize, "Text to token ids", schema.TokenizeRequest),
     Route("POST", "/detokenize", detokenize, "Token ids to text", schema.DetokenizeRequest),
 ]

@@ -74,13 +74,13 @@ class Service:
             message = f"the model {name[:100]!r} is not here; this server has {self.model_name!r}"
             raise ApiError(404, "not_found_error", message, param="model", code="model_not_found")
 
-    def check_length(self, num_tokens: int) -> None:
+    def check_length(self, num_tokens: int, field: str = "messages") -> None:
         """Before the request costs anything."""
         if num_tokens >= self.max_model_len:
             message = (
                 f"the prompt has {num_tokens} tokens; the context is {self.max_model_len}, the answer's tokens included"
             )
-            raise ApiError(400, "invalid_request_error", message, param="messages", code="context_length_exceeded")
+            raise ApiError(400, "invalid_request_error", message, param=field, code="context_length_exceeded")
 
     def describe_model(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ from pagoda.engine.messages import (
     Aborted,
     AbortRequest,
     AddRequest,
+    Embedded,
     NewTokens,
     PauseRequest,
     PromptScores,
@@ -46,6 +47,7 @@ UPDATES = (
     NewTokens("a", 1, 2.0, (5, 6), (SCORE, SCORE), "stop", 6),
     NewTokens("b", 0, 2.0, ()),
     PromptScores("a", ((1, SCORE),)),
+    Embedded("a", 2.0, b"\0\0\x80\x3f"),
     Rejected.of("c", CapacityError("too long")),
     Aborted("d"),
 )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pagoda.core.errors import PagodaError
+from pagoda.core.errors import InvalidRequest, PagodaError
 from pagoda.engine.prompts import PromptReader
 from pagoda.server.dialects.openai.schema import ChatMessage, Prompts, TextPart
 from pagoda.server.errors import bad_request, from_engine, not_supported
@@ -16,32 +16,41 @@ LONG_TEXT = 4096  # characters from which on tokenizing leaves the event loop
 Result = TypeVar("Result")
 
 
-async def off_loop(size: int, work: Callable[[], Result]) -> Result:
+async def off_loop(size: int, work: Callable[[], Result], field: str = "text") -> Result:
     """A tokenizer works outside the interpreter's lock, so a long text need not hold up the streams of others."""
     try:
         return work() if size < LONG_TEXT else await asyncio.to_thread(work)
     except PagodaError as error:
-        raise from_engine(error) from None
+        raise from_engine(named(error, field)) from None
 
 
-async def read_prompts(prompts: Prompts, reader: PromptReader, limits: Limits) -> list[tuple[str | None, list[int]]]:
+def named(error: PagodaError, field: str) -> PagodaError:
+    """What the engine calls text or prompt has the client's own name in the error."""
+    if isinstance(error, InvalidRequest) and error.field in ("text", "prompt"):
+        return InvalidRequest(field, str(error).removeprefix(f"{error.field}: "))
+    return error
+
+
+async def read_prompts(
+    prompts: Prompts, reader: PromptReader, limits: Limits, field: str = "prompt"
+) -> list[tuple[str | None, list[int]]]:
     """Every form of `prompt`: a text, texts, token ids, lists of token ids."""
-    forms = split_prompts(prompts)
-    check_count("prompt", len(forms), limits.max_prompts, "prompts")
+    forms = split_prompts(prompts, field)
+    check_count(field, len(forms), limits.max_prompts, "prompts")
     size = sum(len(form) for form in forms)
-    return await off_loop(size, lambda: [reader.read(form) for form in forms])
+    return await off_loop(size, lambda: [reader.read(form) for form in forms], field)
 
 
-def split_prompts(prompts: Prompts) -> list[str | list[int]]:
+def split_prompts(prompts: Prompts, field: str = "prompt") -> list[str | list[int]]:
     if isinstance(prompts, str):
         return [prompts]
     if not prompts:
-        raise bad_request("prompt", "is empty; give a text or token ids")
+        raise bad_request(field, "is empty; give a text or token ids")
     if all(isinstance(item, int) for item in prompts):
         return [prompts]  # type: ignore[list-item]
     if all(isinstance(item, str) for item in prompts) or all(isinstance(item, list) for item in prompts):
         return list(prompts)  # type: ignore[arg-type]
-    raise bad_request("prompt", "mixes texts and token ids; give one kind")
+    raise bad_request(field, "mixes texts and token ids; give one kind")
 
 
 async def read_conversation(

@@ -152,3 +152,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     dimensions: int | None = None
     user: str | None = None
     pooling: Literal["mean", "last"] | None = None
+    """Ours: what of the tokens' hidden states becomes the vector; mean unless said otherwise."""
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
