@@ -27,7 +27,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **fields)
         self._send_buffer_bytes = send_buffer_bytes
         self._patience = slow_reader_seconds
-        self._watch: asyncio.TimerHandle | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._num_unsent = 0
         self._num_looks_left = LOOKS
 
@@ -70,16 +70,16 @@ class Connection(HttpToolsProtocol):
         self._look_later()
 
     def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
 
     def _look_later(self) -> None:
         self._stop_watching()
-        self._watch = self.loop.call_later(self._patience / LOOKS, self._look)
+        self._next_look = self.loop.call_later(self._patience / LOOKS, self._look)
 
     def _look(self) -> None:
-        self._watch = None
+        self._next_look = None
         left = self.unsent_bytes()
         if not left:
             return

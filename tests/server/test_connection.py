@@ -66,7 +66,7 @@ class Flow:
 def connection() -> Iterator[Connection]:
     own, other = socket.socketpair()
     made = Connection.__new__(Connection)  # uvicorn's own part needs a whole server
-    made._patience, made._watch, made.loop = 60.0, None, Loop()
+    made._patience, made._next_look, made.loop = 60.0, None, Loop()
     made.transport, made.flow = Transport(own), Flow()
     yield made
     own.close()
