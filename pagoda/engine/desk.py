@@ -60,7 +60,7 @@ class _Open:
     @property
     def must_pause(self) -> bool:
         most = self.delivery.max_unread
-        return self.is_busy and not self.is_paused and most is not None and self.num_unread > most
+        return most is not None and self.num_unread > most and not (self.is_paused or self.output.finished)
 
 
 class RequestDesk:
@@ -133,7 +133,8 @@ class RequestDesk:
                 self._send(then)
             if output is not None and own is not None:
                 own.news.put_nowait(None)
-                self._count_unread(own, update)
+                if own.is_busy:
+                    self._count_unread(own, update)
 
     def fail(self, error: EngineError) -> None:
         """No engine will ever answer again."""
@@ -194,7 +195,7 @@ class RequestDesk:
     def _count_unread(self, own: _Open, update: Update) -> None:
         if isinstance(update, NewTokens):
             own.num_unread += len(update.token_ids)
-            if own.must_pause and not own.output.finished:
+            if own.must_pause:
                 own.is_paused = self._send(PauseRequest(update.request_id))
 
     def _is_back(self, own: _Open) -> None:
