@@ -202,6 +202,7 @@ class RequestDesk:
         own.is_busy = False
         if own.is_paused:
             own.is_paused = False
+            own.output.metrics.last_token_time = time.monotonic()  # the engine did not need the time between
             self._send(ResumeRequest(own.request.request_id))
 
     def _let_go(self, request_id: str) -> None:

@@ -140,6 +140,7 @@ def test_a_request_pauses_while_its_caller_is_busy_and_goes_on_when_it_looks_aga
         desk.take([NewTokens("a", 0, 1.0, (23,)), NewTokens("a", 0, 1.0, (24,))])
         assert engine.sent[1:] == [PauseRequest("a")]
         output = await anext(stream)
+        assert output.metrics.last_token_time is not None and output.metrics.last_token_time > 1.0
         assert engine.sent[2:] == [ResumeRequest("a")] and output.outputs[0].token_ids[-5:] == [20, 21, 22, 23, 24]
         desk.take([NewTokens("a", 0, 1.0, (25,) * 9, finish_reason="length")])
         assert len(engine.sent) == 3, "one that is finished has nothing to pause"
