@@ -23,6 +23,7 @@ export function prepare(canvas, height) {
  */
 export function explore(canvas, { find, count, tell, place, select = () => {}, rowLength = () => 1 }) {
   let current = null;
+  canvas.setAttribute("aria-describedby", "tip");
   const show = (index, x, y) => {
     if (index === null) return leave();
     if (index !== current) { current = index; select(index); }
