@@ -10,9 +10,9 @@ import msgspec
 from pagoda.scheduler.board import Board
 from pagoda.scheduler.sequence import Sequence, State, by_rank
 
-Phase = Literal["waiting", "blocked", "pushed back", "prompt", "answer"]
-"""In the queue; waits for a prefix that another computes; lost its row and will run again; runs, and reads its
-prompt; runs, and draws."""
+Phase = Literal["waiting", "blocked", "pushed back", "paused", "prompt", "answer"]
+"""In the queue; waits for a prefix that another computes; lost its row and will run again; gets no tokens because
+nobody takes them; runs, and reads its prompt; runs, and draws."""
 
 MOST_WAITING = 200
 
@@ -74,6 +74,8 @@ def _view(sequence: Sequence, board: Board) -> SequenceView:
 
 
 def _phase(sequence: Sequence, board: Board) -> Phase:
+    if sequence.is_paused:
+        return "paused"
     if sequence.state is State.RUNNING:
         return "answer" if board.rows.decoding[sequence.row] else "prompt"
     if sequence.started_once:

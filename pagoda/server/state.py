@@ -79,6 +79,7 @@ def _now(service: Service, now: float) -> dict[str, Any]:
         "num_open": service.admission.num_open,
         "num_refused": service.admission.num_refused,
         "num_preemptions": report.num_preemptions if report is not None else 0,
+        "num_paused": report.num_paused if report is not None else 0,
         "num_steps": report.num_steps if report is not None else 0,
         "kv_used": latest.used,
         "kv_idle": idle,

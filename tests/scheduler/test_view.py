@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagoda.scheduler.events import PushBack
+from pagoda.scheduler.events import Pause, PushBack, Resume
 from pagoda.scheduler.view import Phase, running_tables, view_running, view_waiting
 from tests.scheduler.desk import Desk, text
 
@@ -26,6 +26,18 @@ def test_a_request_goes_through_its_phases():
     assert phases(desk) == {"a": "answer", "b": "pushed back", "c": "waiting"}
     (pushed, waiting) = view_waiting(desk.scheduler.board)
     assert (pushed.num_preemptions, pushed.num_pages) == (1, 0) and waiting.priority == 4
+
+
+def test_one_that_is_paused_says_so_with_a_row_and_without():
+    desk = Desk()
+    desk.submit("a", text(0, 3))
+    desk.step()
+    desk.scheduler.pause(Pause("a"))
+    assert phases(desk) == {"a": "paused"} and len(view_running(desk.scheduler.board)) == 1
+    desk.scheduler.push_back(PushBack(desk.sample("a").number))
+    assert phases(desk) == {"a": "paused"} and len(view_waiting(desk.scheduler.board)) == 1
+    desk.scheduler.resume(Resume("a"))
+    assert phases(desk) == {"a": "pushed back"}
 
 
 def test_who_waits_for_the_prefix_of_another_is_blocked():

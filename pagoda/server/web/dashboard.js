@@ -50,6 +50,7 @@ function showTiles({ now, engine }) {
   const notes = [];
   if (now.num_refused) notes.push(`${number(now.num_refused)} refused`);
   if (now.num_preemptions) notes.push(`${number(now.num_preemptions)} pushed back`);
+  if (now.num_paused) notes.push(`${number(now.num_paused)} paused`);
   setText(byId("queue"), notes.join(", ") || "nobody refused or pushed back");
   setText(byId("kv"), percent(now.kv_used));
   const [held, idle] = byId("kv-bar").children;

@@ -42,10 +42,10 @@ export class RequestTable {
       element("td", {}, element("div", { class: "progress" }, element("div", { class: "bar" }, part), answer)),
       ...Object.values(cells));
     const update = (now) => {
-      const isRunning = now.phase === "answer" || now.phase === "prompt";
+      const isRunning = now.pages > 0;
       mark.style.background = isRunning ? ownerColor(now.number) : "";
       phase.className = `phase ${now.phase.split(" ")[0]}`;
-      setText(phase, now.preemptions && isRunning ? `${now.phase}, again` : now.phase);
+      setText(phase, now.preemptions && (now.phase === "answer" || now.phase === "prompt") ? `${now.phase}, again` : now.phase);
       const isReading = now.phase === "prompt";
       const share = isReading ? now.computed_tokens / now.prompt_tokens : now.new_tokens / Math.max(1, now.max_new_tokens);
       part.style.width = `${(100 * Math.min(1, share)).toFixed(1)}%`;

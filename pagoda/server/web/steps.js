@@ -10,6 +10,7 @@ const MARKS = 30; // room for the dots below the bars
 const TOP = 14;
 const LEFT = 52;
 const STARTED = new Set(["admitted", "resumed", "forked"]);
+const PUSHED = new Set(["preempted", "made_way"]);
 const ENDED = new Set(["finished", "cancelled", "refused"]);
 const MOST_TOLD = 6;
 
@@ -96,7 +97,7 @@ export class StepStrip {
     const dots = [
       [kinds.some((kind) => STARTED.has(kind)), "good"],
       [kinds.some((kind) => ENDED.has(kind)), "muted"],
-      [kinds.includes("preempted"), "bad"],
+      [kinds.some((kind) => PUSHED.has(kind)), "bad"],
     ];
     dots.forEach(([is, name], line) => {
       if (!is) return;
