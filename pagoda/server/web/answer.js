@@ -3,7 +3,11 @@ import { element, hideTip, showTip } from "./dom.js";
 import { percent } from "./format.js";
 import { parse } from "./markdown.js";
 
-const DOUBT = [[0.08, "doubt-3"], [0.25, "doubt-2"], [0.5, "doubt-1"]]; // less likely than this
+const DOUBT = [
+  [0.08, "doubt-3"],
+  [0.25, "doubt-2"],
+  [0.5, "doubt-1"],
+]; // less likely than this
 
 /** Text and the tokens it is made of: `starts[i]` is where token i begins in the text. */
 export class TokenText {
@@ -31,7 +35,7 @@ export class TokenText {
   *parts(start, end) {
     let index = this.tokenAt(start);
     while (start < end) {
-      const next = index === null ? this.starts[0] ?? end : this.nextStart(index);
+      const next = index === null ? (this.starts[0] ?? end) : this.nextStart(index);
       const stop = Math.min(end, next > start ? next : end);
       yield { text: this.text.slice(start, stop), token: index };
       start = stop;
@@ -52,7 +56,8 @@ export class TokenText {
 
   nextStart(index) {
     const here = this.starts[index];
-    for (let next = index + 1; next < this.starts.length; next += 1) if (this.starts[next] > here) return this.starts[next];
+    for (let next = index + 1; next < this.starts.length; next += 1)
+      if (this.starts[next] > here) return this.starts[next];
     return this.place;
   }
 }
@@ -77,7 +82,10 @@ export class AnswerView {
       this.box.setAttribute("tabindex", "0");
       this.box.setAttribute("aria-description", "The arrow keys go from token to token");
     }
-    this.drawing ??= requestAnimationFrame(() => { this.drawing = null; this.draw(); });
+    this.drawing ??= requestAnimationFrame(() => {
+      this.drawing = null;
+      this.draw();
+    });
   }
 
   finish() {
@@ -89,7 +97,8 @@ export class AnswerView {
   draw() {
     const parsed = parse(this.source.text);
     parsed.forEach((block, i) => {
-      const key = `${block.kind}:${block.start}:${block.end}:${i === parsed.length - 1 ? this.source.tokens.length : ""}`;
+      const isLast = i === parsed.length - 1;
+      const key = `${block.kind} ${block.start} ${block.end} ${isLast ? this.source.tokens.length : ""}`;
       if (this.blocks[i]?.key === key) return;
       const node = this.makeBlock(block);
       if (this.blocks[i]) this.blocks[i].node.replaceWith(node);
@@ -112,7 +121,9 @@ export class AnswerView {
       return element("pre", {}, element("code", {}, ...lines));
     }
     if (block.kind === "list") {
-      const items = block.items.map((item) => element("li", { "data-depth": item.depth || null, value: item.value }, ...pieces(item.pieces)));
+      const items = block.items.map((item) =>
+        element("li", { "data-depth": item.depth || null, value: item.value }, ...pieces(item.pieces)),
+      );
       return element(block.isOrdered ? "ol" : "ul", {}, ...items);
     }
     return element({ heading: "h3", quote: "blockquote", paragraph: "p" }[block.kind], {}, ...pieces(block.pieces));

@@ -26,10 +26,17 @@ export function explore(canvas, { find, count, tell, place, select = () => {}, r
   canvas.setAttribute("aria-describedby", "tip");
   const show = (index, x, y) => {
     if (index === null) return leave();
-    if (index !== current) { current = index; select(index); }
+    if (index !== current) {
+      current = index;
+      select(index);
+    }
     showTip(tell(index), x, y);
   };
-  const leave = () => { current = null; select(null); hideTip(); };
+  const leave = () => {
+    current = null;
+    select(null);
+    hideTip();
+  };
   canvas.addEventListener("pointermove", (event) => {
     const box = canvas.getBoundingClientRect();
     show(find(event.clientX - box.left, event.clientY - box.top), event.clientX, event.clientY);
@@ -37,7 +44,14 @@ export function explore(canvas, { find, count, tell, place, select = () => {}, r
   canvas.addEventListener("pointerleave", leave);
   canvas.addEventListener("blur", leave);
   canvas.addEventListener("keydown", (event) => {
-    const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -rowLength(), ArrowDown: rowLength(), Home: -Infinity, End: Infinity };
+    const moves = {
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      ArrowUp: -rowLength(),
+      ArrowDown: rowLength(),
+      Home: -Infinity,
+      End: Infinity,
+    };
     if (event.key === "Escape") return leave();
     if (!(event.key in moves) || !count()) return;
     event.preventDefault();

@@ -4,7 +4,9 @@ const probe = document.createElement("span");
 probe.hidden = true;
 document.documentElement.append(probe);
 let cache = new Map();
-document.addEventListener("themechange", () => { cache = new Map(); });
+document.addEventListener("themechange", () => {
+  cache = new Map();
+});
 
 /** What a variable of the style sheet is in the theme that shows now. */
 export function color(name) {
@@ -20,6 +22,6 @@ export function ownerColor(number) {
   const hue = (25 + number * 137.508) % 360;
   const scheme = getComputedStyle(probe).colorScheme;
   const isDark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-  const lightness = (isDark ? 0.7 : 0.62) + 0.09 * (number % 3 - 1); // similar hues still differ
+  const lightness = (isDark ? 0.7 : 0.62) + 0.09 * ((number % 3) - 1); // similar hues still differ
   return `oklch(${lightness.toFixed(2)} ${isDark ? 0.13 : 0.15} ${hue.toFixed(1)})`;
 }

@@ -1,4 +1,4 @@
-// Asks for the state of the server about once a second, as long as somebody looks, and hands its parts to those who draw them.
+// Asks for the state of the server once a second, as long as somebody looks, and hands its parts to those who draw.
 import { byId, element, getJson, setText } from "./dom.js";
 import { NOTHING, bytes, duration, number, percent, rate, shortId } from "./format.js";
 import { PageMap } from "./page-map.js";
@@ -10,21 +10,28 @@ const POLL_MILLISECONDS = 1000;
 const MOST_DECISIONS = 8;
 const whole = (value) => rate(Math.round(value * 10) / 10);
 
+const makePlot = (id, least, ...series) => new Plot(byId(id), { series, format: whole, height: 190, least });
 const plots = {
-  drawn: new Plot(byId("drawn-plot"), { series: [{ name: "tokens a second", color: "accent", area: true }], format: whole, height: 190, least: 10 }),
-  requests: new Plot(byId("requests-plot"), { series: [{ name: "running", color: "accent" }, { name: "waiting", color: "second" }], format: whole, height: 190, least: 4 }),
-  prompt: new Plot(byId("prompt-plot"), { series: [{ name: "prompt tokens a second", color: "second", area: true }], format: whole, height: 190, least: 10 }),
+  drawn: makePlot("drawn-plot", 10, { name: "tokens a second", color: "accent", area: true }),
+  requests: makePlot("requests-plot", 4, { name: "running", color: "accent" }, { name: "waiting", color: "second" }),
+  prompt: makePlot("prompt-plot", 10, { name: "prompt tokens a second", color: "second", area: true }),
 };
 const strip = new StepStrip(byId("steps"));
 const maps = [];
 const table = new RequestTable(byId("requests"), (number) => maps.forEach((map) => map.mark(number)));
 
-const STATES = { ready: ["good", "ready"], loading: ["warn", "loading"], draining: ["warn", "finishing"], down: ["bad", "no engine"] };
+const STATES = {
+  ready: ["good", "ready"],
+  loading: ["warn", "loading"],
+  draining: ["warn", "finishing"],
+  down: ["bad", "no engine"],
+};
 
 function showEngine(state) {
   const { engine } = state;
   const [kind, word] = STATES[engine.status];
-  const loaded = engine.status === "loading" && engine.num_to_load ? ` ${percent(engine.num_loaded / engine.num_to_load)}` : "";
+  const loaded =
+    engine.status === "loading" && engine.num_to_load ? ` ${percent(engine.num_loaded / engine.num_to_load)}` : "";
   const pill = byId("status");
   pill.className = `pill ${kind}`;
   setText(pill, word + loaded);
@@ -32,7 +39,11 @@ function showEngine(state) {
   byId("model").title = state.model;
   const parts = [`Pagoda ${state.version}`];
   if (engine.page_size) {
-    parts.push(`context ${number(engine.max_model_len)} tokens`, `${number(engine.max_num_seqs)} rows`, `pages of ${engine.page_size} tokens`);
+    parts.push(
+      `context ${number(engine.max_model_len)} tokens`,
+      `${number(engine.max_num_seqs)} rows`,
+      `pages of ${engine.page_size} tokens`,
+    );
     parts.push(`weights ${bytes(engine.weight_bytes)}`, `KV cache ${bytes(engine.cache_bytes)}`);
   }
   if (engine.num_deaths) parts.push(`the engine was lost ${engine.num_deaths} times`);
@@ -45,7 +56,7 @@ function showTiles({ now, engine }) {
   setText(byId("running"), number(now.num_running));
   const rows = engine.max_num_seqs;
   setText(byId("rows"), rows ? `of ${number(rows)} rows` : "");
-  byId("rows-bar").firstElementChild.style.width = rows ? `${100 * now.num_running / rows}%` : "0";
+  byId("rows-bar").firstElementChild.style.width = rows ? `${(100 * now.num_running) / rows}%` : "0";
   setText(byId("waiting"), number(now.num_waiting));
   const notes = [];
   if (now.num_refused) notes.push(`${number(now.num_refused)} refused`);
@@ -67,8 +78,10 @@ function showLatency(name, { last_minute: minute, since_start: all }) {
   const found = minute.count ? minute : all;
   const [value, unit] = duration(found.p50);
   byId(name).replaceChildren(value, element("small", { text: unit ? `${unit} p50` : "" }));
-  const when = minute.count || !all.count ? [] : [element("dt", { text: "since the" }), element("dd", { text: "start" })];
-  byId(`${name}-shares`).replaceChildren(...["p95", "p99"].flatMap((share) => [element("dt", { text: share }), element("dd", { text: duration(found[share]).join(" ") })]), ...when);
+  const lines = ["p95", "p99"].map((share) => [share, duration(found[share]).join(" ")]);
+  if (all.count && !minute.count) lines.push(["since the", "start"]);
+  const cells = lines.flatMap(([term, text]) => [element("dt", { text: term }), element("dd", { text })]);
+  byId(`${name}-shares`).replaceChildren(...cells);
 }
 
 function showMaps(state) {
@@ -77,22 +90,32 @@ function showMaps(state) {
   maps.forEach((map, i) => {
     const group = state.pages[i];
     map.box.hidden = !group;
-    if (group) map.show(group, requests, state.pages.length > 1 ? `Layers with ${group.kind === "full" ? "all tokens" : "a window"}` : "");
+    const kind = group?.kind === "full" ? "Layers that see all tokens" : "Layers that see a window of tokens";
+    if (group) map.show(group, requests, state.pages.length > 1 ? kind : "");
   });
-  const strides = state.pages.filter((group) => group.stride > 1);
-  setText(byId("maps-note"), !state.pages.length ? "There is no engine whose pages could be shown." : strides.length ? `Each square stands for one of ${strides[0].stride} pages.` : "");
+  const thinned = state.pages.find((group) => group.stride > 1);
+  const note = thinned ? `Each square stands for one of ${thinned.stride} pages.` : "";
+  setText(byId("maps-note"), state.pages.length ? note : "There is no engine whose pages could be shown.");
 }
 
 function showSteps(state) {
   strip.show(state.steps);
   const last = state.steps.at(-1);
-  setText(byId("steps-note"), last ? `step ${number(last.step)}, ${last.seconds_ago > 3 ? `${duration(last.seconds_ago).join(" ")} ago` : "just now"}` : "no step yet");
+  const when = last && last.seconds_ago > 3 ? `${duration(last.seconds_ago).join(" ")} ago` : "just now";
+  setText(byId("steps-note"), last ? `step ${number(last.step)}, ${when}` : "no step yet");
   const decisions = state.steps.flatMap((step) => step.decisions.map((decision) => ({ ...decision, step: step.step })));
   const shown = decisions.slice(-MOST_DECISIONS).reverse();
-  byId("decisions").replaceChildren(...shown.map((decision) => element("li", {},
-    element("span", { class: "step", text: `step ${decision.step}` }),
-    element("span", { class: "who mono", text: shortId(decision.request), title: decision.request }),
-    element("span", { class: "what", text: decision.text, title: decision.text }))));
+  byId("decisions").replaceChildren(
+    ...shown.map((decision) =>
+      element(
+        "li",
+        {},
+        element("span", { class: "step", text: `step ${decision.step}` }),
+        element("span", { class: "who mono", text: shortId(decision.request), title: decision.request }),
+        element("span", { class: "what", text: decision.text, title: decision.text }),
+      ),
+    ),
+  );
 }
 
 function showRequests(state) {
@@ -100,8 +123,8 @@ function showRequests(state) {
   const hasAny = state.requests.length > 0;
   byId("no-requests").hidden = hasAny;
   document.querySelector(".requests").hidden = !hasAny;
-  const more = state.num_waiting_left_out;
-  setText(byId("requests-note"), hasAny ? "click one to see what was decided about it" + (more ? `; ${number(more)} more wait` : "") : "");
+  const more = state.num_waiting_left_out ? `; ${number(state.num_waiting_left_out)} more wait` : "";
+  setText(byId("requests-note"), hasAny ? `click one to see what was decided about it${more}` : "");
 }
 
 function show(state) {

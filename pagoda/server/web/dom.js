@@ -9,7 +9,8 @@ export function element(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "class") made.className = value;
     else if (name === "text") made.textContent = value;
-    else if (name === "on") for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
+    else if (name === "on")
+      for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
     else made.setAttribute(name, value === true ? "" : value);
   }
   made.append(...children.filter((child) => child !== null && child !== undefined));
@@ -33,15 +34,16 @@ export function showTip(content, x, y) {
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
   const left = Math.min(Math.max(8, x + 14), innerWidth - width - 8);
-  const below = y + 18 + height < innerHeight - 8;
-  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(below ? y + 18 : Math.max(8, y - height - 12))}px)`;
+  const fitsBelow = y + 18 + height < innerHeight - 8;
+  const top = fitsBelow ? y + 18 : Math.max(8, y - height - 12);
+  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
 }
 
 export function hideTip() {
   if (tip) tip.hidden = true;
 }
 
-/** What a fetch answered, or an Error with the server's own words. A lost session leads to the form that asks for a key. */
+/** What was answered, or an Error with the server's own words. A lost session leads to the form that asks for a key. */
 export async function getJson(url) {
   const response = await fetch(url, { headers: { accept: "application/json" }, cache: "no-store" });
   if (response.status === 401) location.reload();

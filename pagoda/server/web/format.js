@@ -35,7 +35,10 @@ export function bytes(count) {
   if (!count) return NOTHING;
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
-  while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit += 1; }
+  while (count >= 1024 && unit < units.length - 1) {
+    count /= 1024;
+    unit += 1;
+  }
   return `${number(count, count < 10 && unit ? 1 : 0)} ${units[unit]}`;
 }
 

@@ -1,4 +1,4 @@
-// A little Markdown, as a list of blocks over the source: every piece of text keeps its place in it, so that tokens can be found.
+// A little Markdown, as blocks over the source: every piece of text keeps its place in it, so that tokens can be found.
 // Links, images and HTML stay the text they are.
 
 const FENCE = /^\s{0,3}```(.*)$/;
@@ -24,14 +24,22 @@ export function parse(text) {
   for (const line of linesOf(text)) {
     if (open?.kind === "code") {
       if (/^\s{0,3}```\s*$/.test(line.text)) open = null;
-      else { open.lines.push(line); open.end = line.end; }
+      else {
+        open.lines.push(line);
+        open.end = line.end;
+      }
       continue;
     }
     const [fence, heading, item] = [FENCE.exec(line.text), HEADING.exec(line.text), ITEM.exec(line.text)];
-    if (fence) blocks.push(open = { kind: "code", start: line.start, end: line.end, lines: [] });
+    if (fence) blocks.push((open = { kind: "code", start: line.start, end: line.end, lines: [] }));
     else if (!line.text.trim()) open = open?.kind === "list" ? open : null;
     else if (heading) {
-      blocks.push({ kind: "heading", start: line.start, end: line.end, pieces: inline(text, line.start + heading[1].length, line.end) });
+      blocks.push({
+        kind: "heading",
+        start: line.start,
+        end: line.end,
+        pieces: inline(text, line.start + heading[1].length, line.end),
+      });
       open = null;
     } else if (item) open = addItem(blocks, open, line, item, text);
     else open = addText(blocks, open, line, text);
@@ -41,11 +49,15 @@ export function parse(text) {
 
 function addItem(blocks, open, line, item, text) {
   const isOrdered = /\d/.test(item[2]);
-  if (open?.kind !== "list" || open.isOrdered !== isOrdered && !item[1]) {
-    blocks.push(open = { kind: "list", isOrdered, start: line.start, end: line.end, items: [] });
+  if (open?.kind !== "list" || (open.isOrdered !== isOrdered && !item[1])) {
+    blocks.push((open = { kind: "list", isOrdered, start: line.start, end: line.end, items: [] }));
   }
   const depth = Math.min(2, Math.floor(item[1].length / 2));
-  open.items.push({ depth, value: isOrdered ? parseInt(item[2], 10) : null, pieces: inline(text, line.start + item[0].length, line.end) });
+  open.items.push({
+    depth,
+    value: isOrdered ? parseInt(item[2], 10) : null,
+    pieces: inline(text, line.start + item[0].length, line.end),
+  });
   open.end = line.end;
   return open;
 }
@@ -53,13 +65,15 @@ function addItem(blocks, open, line, item, text) {
 function addText(blocks, open, line, text) {
   if (open?.kind === "list" && /^\s/.test(line.text)) {
     const from = line.start + line.text.length - line.text.trimStart().length;
-    open.items.at(-1).pieces.push({ start: line.start - 1, end: line.start, style: null }, ...inline(text, from, line.end));
+    open.items
+      .at(-1)
+      .pieces.push({ start: line.start - 1, end: line.start, style: null }, ...inline(text, from, line.end));
     open.end = line.end;
     return open;
   }
   const quote = QUOTE.exec(line.text);
   const kind = quote ? "quote" : "paragraph";
-  if (open?.kind !== kind) blocks.push(open = { kind, start: line.start, end: line.end, pieces: [] });
+  if (open?.kind !== kind) blocks.push((open = { kind, start: line.start, end: line.end, pieces: [] }));
   else open.pieces.push({ start: line.start - 1, end: line.start, style: null });
   open.pieces.push(...inline(text, line.start + (quote ? quote[0].length : 0), line.end));
   open.end = line.end;

@@ -10,7 +10,12 @@ const IDLE = 1;
 const SHARED = 2;
 const HELD = 3;
 const FIRST_OWNER = 4;
-const WORDS = { [FREE]: "free", [IDLE]: "kept in the prefix cache, held by nobody", [SHARED]: "shared by several requests", [HELD]: "held by a request" };
+const WORDS = {
+  [FREE]: "free",
+  [IDLE]: "kept in the prefix cache, held by nobody",
+  [SHARED]: "shared by several requests",
+  [HELD]: "held by a request",
+};
 const AREA = { wide: 300_000, narrow: 100_000 }; // square pixels that the map may take
 
 export function decodeCells(text) {
@@ -34,7 +39,10 @@ export class PageMap {
       count: () => this.cells.length,
       rowLength: () => this.columns,
       tell: (index) => this.tell(index),
-      place: (index) => ({ x: (index % this.columns + 0.5) * this.size, y: (Math.floor(index / this.columns) + 0.5) * this.size }),
+      place: (index) => ({
+        x: ((index % this.columns) + 0.5) * this.size,
+        y: (Math.floor(index / this.columns) + 0.5) * this.size,
+      }),
       select: (index) => this.mark(index === null ? null : this.owner(this.cells[index])),
     });
     new ResizeObserver(() => this.draw()).observe(this.box);
@@ -50,9 +58,13 @@ export class PageMap {
     this.cells = decodeCells(group.cells);
     const counts = [0, 0, 0, 0];
     for (const cell of this.cells) counts[Math.min(cell, HELD)] += 1;
-    const share = (count) => `${Math.round(100 * count / Math.max(1, this.cells.length))} %`;
-    const words = `${number(group.num_pages)} pages: ${share(counts[FREE])} free, ${share(counts[IDLE])} kept, ${share(counts[SHARED] + counts[HELD])} held`;
-    this.canvas.setAttribute("aria-label", words);
+    const share = (count) => `${Math.round((100 * count) / Math.max(1, this.cells.length))} %`;
+    const words = [
+      `${share(counts[FREE])} free`,
+      `${share(counts[IDLE])} kept`,
+      `${share(counts[SHARED] + counts[HELD])} held`,
+    ];
+    this.canvas.setAttribute("aria-label", `${number(group.num_pages)} pages: ${words.join(", ")}`);
     this.draw();
   }
 
@@ -79,7 +91,12 @@ export class PageMap {
       const cell = this.cells[index];
       context.globalAlpha = this.marked === null || this.owner(cell) === this.marked ? 1 : 0.25;
       context.fillStyle = paints[cell] ?? paints[HELD];
-      context.fillRect((index % this.columns) * this.size, Math.floor(index / this.columns) * this.size, this.size - gap, this.size - gap);
+      context.fillRect(
+        (index % this.columns) * this.size,
+        Math.floor(index / this.columns) * this.size,
+        this.size - gap,
+        this.size - gap,
+      );
     }
     context.globalAlpha = 1;
   }
@@ -96,7 +113,13 @@ export class PageMap {
     const request = this.requests.get(owner);
     const words = cell < FIRST_OWNER ? WORDS[cell] : request ? `held by ${shortId(request.id)}` : "held by a request";
     const lines = [element("b", { text: `Page ${number(index * this.stride)}` }), element("div", { text: words })];
-    if (request) lines.push(element("div", { class: "quiet", text: `${request.phase}, ${request.pages} pages, ${request.new_tokens} tokens drawn` }));
+    if (request)
+      lines.push(
+        element("div", {
+          class: "quiet",
+          text: `${request.phase}, ${request.pages} pages, ${request.new_tokens} tokens drawn`,
+        }),
+      );
     return lines;
   }
 }

@@ -1,15 +1,33 @@
 // The form of parameters. An empty field is not sent: the server's own default holds.
 
 const STORED = "pagoda-parameters";
-const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "max_tokens", "seed"];
+const NUMBERS = [
+  "temperature",
+  "top_p",
+  "top_k",
+  "min_p",
+  "repetition_penalty",
+  "presence_penalty",
+  "frequency_penalty",
+  "max_tokens",
+  "seed",
+];
 const NUM_ALTERNATIVES = 5;
 
 export class Parameters {
   constructor(form, onChange) {
     this.form = form;
     this.restore();
-    form.addEventListener("input", () => { this.store(); onChange(); });
-    form.addEventListener("reset", () => setTimeout(() => { this.store(); onChange(); }));
+    form.addEventListener("input", () => {
+      this.store();
+      onChange();
+    });
+    form.addEventListener("reset", () =>
+      setTimeout(() => {
+        this.store();
+        onChange();
+      }),
+    );
     form.addEventListener("submit", (event) => event.preventDefault());
   }
 
@@ -40,13 +58,23 @@ export class Parameters {
   }
 
   store() {
-    const values = [...this.form.elements].filter((field) => field.name).map((field) => [field.name, field.type === "checkbox" ? field.checked : field.value]);
-    try { localStorage.setItem(STORED, JSON.stringify(Object.fromEntries(values))); } catch { /* then they last as long as the page */ }
+    const values = [...this.form.elements]
+      .filter((field) => field.name)
+      .map((field) => [field.name, field.type === "checkbox" ? field.checked : field.value]);
+    try {
+      localStorage.setItem(STORED, JSON.stringify(Object.fromEntries(values)));
+    } catch {
+      /* then they last as long as the page */
+    }
   }
 
   restore() {
     let values = {};
-    try { values = JSON.parse(localStorage.getItem(STORED)) ?? {}; } catch { /* damaged: the defaults will do */ }
+    try {
+      values = JSON.parse(localStorage.getItem(STORED)) ?? {};
+    } catch {
+      /* damaged: the defaults will do */
+    }
     for (const field of this.form.elements) {
       const value = values[field.name];
       if (field.type === "checkbox" && typeof value === "boolean") field.checked = value;

@@ -5,7 +5,11 @@ import { byId, element, getJson, setText } from "./dom.js";
 import { number, seconds } from "./format.js";
 import { Parameters } from "./parameters.js";
 
-const STARTERS = ["Why is the sky blue?", "Write a haiku about pages of memory.", "Explain what a KV cache is, in three points."];
+const STARTERS = [
+  "Why is the sky blue?",
+  "Write a haiku about pages of memory.",
+  "Explain what a KV cache is, in three points.",
+];
 const NEAR_END = 80;
 
 const scroller = document.scrollingElement;
@@ -29,7 +33,10 @@ function add(node) {
 function followEnd(change) {
   const isNear = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END;
   change();
-  if (isNear) requestAnimationFrame(() => { scroller.scrollTop = scroller.scrollHeight; });
+  if (isNear)
+    requestAnimationFrame(() => {
+      scroller.scrollTop = scroller.scrollHeight;
+    });
 }
 
 function setRunning(controller) {
@@ -116,14 +123,17 @@ function tellCost({ usage, first, last, start, reason, view }) {
 
 function tellProblem(error) {
   const wait = error.retryAfter ? ` It asks to come back in ${error.retryAfter} s.` : "";
-  const title = error.status ? `The server refused (${error.status}${error.code ? `, ${error.code}` : ""})` : error instanceof TypeError ? "The server does not answer" : "The answer broke off";
+  let title = error instanceof TypeError ? "The server does not answer" : "The answer broke off";
+  if (error.status) title = `The server refused (${[error.status, error.code].filter(Boolean).join(", ")})`;
   return element("div", { class: "problem", role: "alert" }, element("b", { text: title }), error.message + wait);
 }
 
 function copyButton(text) {
-  const button = element("button", { type: "button", text: "copy", on: { click: async () => {
-    await navigator.clipboard.writeText(text).then(() => { button.textContent = "copied"; }, () => { button.textContent = "not allowed"; });
-  } } });
+  const say = (word) => () => {
+    button.textContent = word;
+  };
+  const copy = () => navigator.clipboard.writeText(text).then(say("copied"), say("not allowed"));
+  const button = element("button", { type: "button", text: "copy", on: { click: copy } });
   return button;
 }
 
@@ -150,14 +160,32 @@ function fitInput() {
   input.style.height = `${input.scrollHeight}px`;
 }
 
-byId("composer").addEventListener("submit", (event) => { event.preventDefault(); ask(input.value); });
+byId("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask(input.value);
+});
 byId("stop").addEventListener("click", () => running?.abort());
 byId("clear").addEventListener("click", clear);
 input.addEventListener("input", fitInput);
 input.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); ask(input.value); }
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    ask(input.value);
+  }
 });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
-byId("starters").append(...STARTERS.map((text) => element("button", { class: "button", type: "button", text, on: { click: () => ask(text) } })));
-getJson("/v1/models").then(({ data }) => { setText(byId("model"), data[0].id); byId("model").title = data[0].id; }, (error) => setText(byId("model"), error.message));
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") running?.abort();
+});
+for (const text of STARTERS) {
+  byId("starters").append(element("button", { class: "button", type: "button", text, on: { click: () => ask(text) } }));
+}
+getJson("/v1/models")
+  .then(
+    ({ data }) => data[0].id,
+    (error) => error.message,
+  )
+  .then((name) => {
+    setText(byId("model"), name);
+    byId("model").title = name;
+  });
 input.focus();

@@ -28,7 +28,10 @@ export class Plot {
       count: () => this.ago.length,
       tell: (index) => this.tell(index),
       place: (index) => ({ x: this.x(this.ago[index]), y: this.height / 2 }),
-      select: (index) => { this.marked = index; this.draw(); },
+      select: (index) => {
+        this.marked = index;
+        this.draw();
+      },
     });
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     document.addEventListener("themechange", () => this.draw());
@@ -72,7 +75,11 @@ export class Plot {
       context.fillText(this.format(value).replace(/\.0$/, ""), LEFT - 8, line);
     }
     context.textBaseline = "alphabetic";
-    for (const [ago, text, align] of [[SPAN_SECONDS, "5 min ago", "left"], [SPAN_SECONDS / 2, "2:30", "center"], [0, "now", "right"]]) {
+    for (const [ago, text, align] of [
+      [SPAN_SECONDS, "5 min ago", "left"],
+      [SPAN_SECONDS / 2, "2:30", "center"],
+      [0, "now", "right"],
+    ]) {
       context.textAlign = align;
       context.fillText(text, this.x(ago), this.height - 4);
     }
@@ -127,7 +134,9 @@ export class Plot {
   }
 
   tell(index) {
-    const lines = this.series.map(({ name }, i) => element("div", { text: `${name}: ${this.format(this.values[i][index])}` }));
+    const lines = this.series.map(({ name }, i) =>
+      element("div", { text: `${name}: ${this.format(this.values[i][index])}` }),
+    );
     return [element("b", { text: `${Math.round(this.ago[index])} s ago` }), ...lines];
   }
 }

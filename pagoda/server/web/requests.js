@@ -3,8 +3,60 @@ import { ownerColor } from "./colors.js";
 import { byId, element, getJson, setText } from "./dom.js";
 import { number, seconds, shortId } from "./format.js";
 
-/** `onPoint(number or null)`: a request is looked at. */
+const COUNTS = ["prompt", "cached", "pages", "priority", "age"];
+const WIDE_ONLY = new Set(["cached", "priority"]);
+
+/** One line. Its cells are made once and filled at every look, so that a line stays the one that was pointed at. */
+class RequestRow {
+  constructor(request, onPoint) {
+    this.mark = element("i");
+    this.phase = element("span");
+    this.part = element("i");
+    this.answer = element("span");
+    this.counts = COUNTS.map((name) =>
+      element("td", { class: WIDE_ONLY.has(name) ? "n wide-only" : "n", "data-label": name }),
+    );
+    const point = () => onPoint(request.number);
+    const leave = () => onPoint(null);
+    this.line = element(
+      "tr",
+      { on: { pointerenter: point, pointerleave: leave, focusin: point, focusout: leave } },
+      element("td", {}, this.makeButton(request)),
+      element("td", {}, this.phase),
+      element(
+        "td",
+        {},
+        element("div", { class: "progress" }, element("div", { class: "bar" }, this.part), this.answer),
+      ),
+      ...this.counts,
+    );
+  }
+
+  makeButton({ id, sample }) {
+    const name = shortId(id) + (sample ? ` #${sample}` : "");
+    const attributes = { type: "button", title: `${id}: what was decided about it`, on: { click: () => tellWhy(id) } };
+    return element("button", attributes, this.mark, element("span", { text: name }));
+  }
+
+  fill(now) {
+    const isReading = now.phase === "prompt";
+    const runsAgain = now.preemptions > 0 && (isReading || now.phase === "answer");
+    this.mark.style.background = now.pages ? ownerColor(now.number) : "";
+    this.phase.className = `phase ${now.phase.split(" ")[0]}`;
+    setText(this.phase, runsAgain ? `${now.phase}, again` : now.phase);
+    const [done, all] = isReading ? [now.computed_tokens, now.prompt_tokens] : [now.new_tokens, now.max_new_tokens];
+    this.part.style.width = `${(100 * Math.min(1, done / Math.max(1, all))).toFixed(1)}%`;
+    this.part.style.background = isReading ? "var(--second)" : "";
+    const most = `at most ${number(all)}`;
+    const drawn = done ? `${number(done)} of ${most}` : most;
+    setText(this.answer, isReading ? `${number(done)} of ${number(all)} read` : drawn);
+    const counts = [now.prompt_tokens, now.cached_tokens, now.pages, now.priority].map((count) => number(count));
+    [...counts, seconds(now.age_seconds)].forEach((text, i) => setText(this.counts[i], text));
+  }
+}
+
 export class RequestTable {
+  /** `onPoint(number or null)`: a request is looked at. */
   constructor(body, onPoint) {
     this.body = body;
     this.onPoint = onPoint;
@@ -17,49 +69,18 @@ export class RequestTable {
     for (const request of requests) {
       const key = `${request.id}/${request.sample}`;
       seen.add(key);
-      if (!this.rows.has(key)) this.rows.set(key, this.makeRow(request));
-      const row = this.rows.get(key);
-      row.update(request);
+      if (!this.rows.has(key)) this.rows.set(key, new RequestRow(request, this.onPoint));
+      const { line } = this.rows.get(key);
+      this.rows.get(key).fill(request);
       const after = previous ? previous.nextSibling : this.body.firstChild;
-      if (row.line !== after) this.body.insertBefore(row.line, after);
-      previous = row.line;
+      if (line !== after) this.body.insertBefore(line, after);
+      previous = line;
     }
-    for (const [key, row] of this.rows) {
-      if (!seen.has(key)) { row.line.remove(); this.rows.delete(key); }
+    for (const [key, { line }] of this.rows) {
+      if (seen.has(key)) continue;
+      line.remove();
+      this.rows.delete(key);
     }
-  }
-
-  makeRow(request) {
-    const mark = element("i");
-    const id = element("span", { text: shortId(request.id) + (request.sample ? ` #${request.sample}` : "") });
-    const button = element("button", { type: "button", title: `${request.id}: what was decided about it`, on: { click: () => tellWhy(request.id) } }, mark, id);
-    const phase = element("span");
-    const part = element("i");
-    const answer = element("span");
-    const cells = Object.fromEntries(["prompt", "cached", "pages", "priority", "age"].map((name) => [name, element("td", { class: name === "cached" || name === "priority" ? "n wide-only" : "n", "data-label": name })]));
-    const line = element("tr", { on: { pointerenter: () => this.onPoint(request.number), pointerleave: () => this.onPoint(null), focusin: () => this.onPoint(request.number), focusout: () => this.onPoint(null) } },
-      element("td", {}, button), element("td", {}, phase),
-      element("td", {}, element("div", { class: "progress" }, element("div", { class: "bar" }, part), answer)),
-      ...Object.values(cells));
-    const update = (now) => {
-      const isRunning = now.pages > 0;
-      mark.style.background = isRunning ? ownerColor(now.number) : "";
-      phase.className = `phase ${now.phase.split(" ")[0]}`;
-      setText(phase, now.preemptions && (now.phase === "answer" || now.phase === "prompt") ? `${now.phase}, again` : now.phase);
-      const isReading = now.phase === "prompt";
-      const share = isReading ? now.computed_tokens / now.prompt_tokens : now.new_tokens / Math.max(1, now.max_new_tokens);
-      part.style.width = `${(100 * Math.min(1, share)).toFixed(1)}%`;
-      part.style.background = isReading ? "var(--second)" : "";
-      const most = `at most ${number(now.max_new_tokens)}`;
-      const drawn = now.new_tokens ? `${number(now.new_tokens)} of ${most}` : most;
-      setText(answer, isReading ? `${number(now.computed_tokens)} of ${number(now.prompt_tokens)} read` : drawn);
-      setText(cells.prompt, number(now.prompt_tokens));
-      setText(cells.cached, number(now.cached_tokens));
-      setText(cells.pages, number(now.pages));
-      setText(cells.priority, number(now.priority));
-      setText(cells.age, seconds(now.age_seconds));
-    };
-    return { line, update };
   }
 }
 
@@ -70,18 +91,23 @@ async function tellWhy(id) {
   byId("why").showModal();
   try {
     const { requests } = await getJson(`/debug/requests/${encodeURIComponent(id)}/why`);
-    story.replaceChildren(...requests.flatMap(({ decisions }) => decisions.map((decision) => tellDecision(decision, decisions))));
+    story.replaceChildren(...requests.flatMap(tellStory));
   } catch (error) {
     story.replaceChildren(element("li", { text: error.message }));
   }
 }
 
-/** When it was, counted from the first decision that has a time; in which step; and why. */
-function tellDecision(decision, all) {
-  const start = all.find((other) => other.seconds !== null)?.seconds ?? 0;
-  const hasSamples = all.some((other) => other.sample);
-  return element("li", {},
-    element("span", { class: "when", text: decision.seconds === null ? "" : `+${seconds(decision.seconds - start)}` }),
-    element("span", { class: "when", text: `step ${number(decision.step)}` }),
-    element("span", { text: (hasSamples ? `sample ${decision.sample}: ` : "") + decision.why }));
+/** A line for each decision: when it was, counted from the first that has a time; in which step; and why. */
+function tellStory({ decisions }) {
+  const start = decisions.find((decision) => decision.seconds !== null)?.seconds ?? 0;
+  const hasSamples = decisions.some((decision) => decision.sample);
+  return decisions.map(({ seconds: at, step, sample, why }) =>
+    element(
+      "li",
+      {},
+      element("span", { class: "when", text: at === null ? "" : `+${seconds(at - start)}` }),
+      element("span", { class: "when", text: `step ${number(step)}` }),
+      element("span", { text: hasSamples ? `sample ${sample}: ${why}` : why }),
+    ),
+  );
 }

@@ -31,7 +31,10 @@ export class StepStrip {
       count: () => this.steps.length,
       tell: (index) => this.tell(this.steps[index]),
       place: (index) => ({ x: this.x(index) + this.width / 2, y: HEIGHT / 2 }),
-      select: (index) => { this.marked = index; this.draw(); },
+      select: (index) => {
+        this.marked = index;
+        this.draw();
+      },
     });
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     document.addEventListener("themechange", () => this.draw());
@@ -40,7 +43,12 @@ export class StepStrip {
   show(steps) {
     this.steps = steps;
     const last = steps.at(-1);
-    this.canvas.setAttribute("aria-label", last ? `The last ${steps.length} steps; step ${last.step} took ${last.milliseconds} ms for ${last.rows} rows` : "No step yet");
+    this.canvas.setAttribute(
+      "aria-label",
+      last
+        ? `The last ${steps.length} steps; step ${last.step} took ${last.milliseconds} ms for ${last.rows} rows`
+        : "No step yet",
+    );
     this.draw();
   }
 
@@ -111,7 +119,9 @@ export class StepStrip {
 
   tell(step) {
     const counts = `${step.rows} rows, ${number(step.tokens)} tokens computed, ${step.drawn} drawn`;
-    const told = step.decisions.slice(0, MOST_TOLD).map((decision) => element("div", { text: `${shortId(decision.request)}: ${decision.text}` }));
+    const told = step.decisions
+      .slice(0, MOST_TOLD)
+      .map((decision) => element("div", { text: `${shortId(decision.request)}: ${decision.text}` }));
     const more = step.decisions.length - told.length;
     return [
       element("b", { text: `Step ${number(step.step)}: ${number(step.milliseconds, 1)} ms` }),

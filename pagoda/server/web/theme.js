@@ -2,8 +2,15 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const stored = () => { try { return localStorage.getItem("pagoda-theme"); } catch { return null; } };
-  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const stored = () => {
+    try {
+      return localStorage.getItem("pagoda-theme");
+    } catch {
+      return null;
+    }
+  };
+  const isDark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   if (stored() === "dark" || stored() === "light") root.dataset.theme = stored();
 
   document.addEventListener("DOMContentLoaded", () => {
@@ -11,7 +18,11 @@
     const show = () => button.setAttribute("aria-label", isDark() ? "Use the light theme" : "Use the dark theme");
     button.addEventListener("click", () => {
       root.dataset.theme = isDark() ? "light" : "dark";
-      try { localStorage.setItem("pagoda-theme", root.dataset.theme); } catch { /* then it lasts as long as the page */ }
+      try {
+        localStorage.setItem("pagoda-theme", root.dataset.theme);
+      } catch {
+        /* then it lasts as long as the page */
+      }
       show();
       document.dispatchEvent(new Event("themechange"));
     });
