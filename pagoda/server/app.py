@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pagoda.core.errors import PagodaError
 from pagoda.server.bodies import ClientGone, Receive
@@ -48,7 +48,6 @@ class App:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
-            self._check_headers(exchange)
             self._check_origin(exchange)
             path, method = exchange.path, str(exchange.scope["method"])
             if not self.routes.is_open(path):
@@ -73,23 +72,17 @@ class App:
         else:
             await exchange.error(error)
 
-    def _check_headers(self, exchange: Exchange) -> None:
-        headers = exchange.scope["headers"]
-        limits = self.service.limits
-        if len(headers) > limits.max_headers or sum(len(n) + len(v) for n, v in headers) > limits.max_header_bytes:
-            raise ApiError(431, "invalid_request_error", "the header is too large", code="header_too_large")
-
     def _check_origin(self, exchange: Exchange) -> None:
         """A page from elsewhere must not reach a server on this machine through its user's browser."""
         host = exchange.headers.get(b"host", b"").decode("latin-1").lower()
-        name = urlsplit(f"//{host}").hostname if host else None
+        name = split_url(f"//{host}").hostname if host else None
         if self._hosts is not None and name not in self._hosts:
             message = "the Host header names another server; allow it with --allowed-hosts"
             raise ApiError(403, "permission_error", message, code="host_not_allowed")
         origin = exchange.headers.get(b"origin")
         if origin is None or origin.decode("latin-1") in self._origins:
             return
-        if urlsplit(origin.decode("latin-1")).netloc.lower() != host:
+        if split_url(origin.decode("latin-1")).netloc.lower() != host:
             message = "calls from pages of this origin are not allowed; allow it with --allowed-origins"
             raise ApiError(403, "permission_error", message, code="origin_not_allowed")
 
@@ -111,6 +104,14 @@ class App:
                 "key": exchange.key.name,
             }
             logger.info("request", extra={"fields": fields})
+
+
+def split_url(url: str) -> SplitResult:
+    """An URL that is none has no name."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def request_id_of(scope: Scope) -> str:

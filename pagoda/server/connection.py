@@ -11,14 +11,14 @@ import sys
 import termios
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from pagoda.server.incoming import BoundedProtocol
 
 LOOKS = 20  # at a client that does not read, in the time that it is given
 logger = logging.getLogger(__name__)
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's own, with a limit to what the kernel holds for the client, and an end to waiting for it.
+class Connection(BoundedProtocol):
+    """With a limit to what the kernel holds for the client, and an end to waiting for it.
 
     What a handler sends beyond these buffers makes it wait; its request pauses meanwhile.
     """

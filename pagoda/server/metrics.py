@@ -62,6 +62,7 @@ class ServerCollector(Collector):
             ("prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found", statistics.num_cached_tokens),
             ("preemptions", "num_preemptions", "Sequences pushed back", _of(report, "num_preemptions")),
             ("engine_steps", "", "Steps since the engine started", _of(report, "num_steps")),
+            ("computed_tokens", "", "Tokens that went through the model", _of(report, "num_computed_tokens")),
             ("engine_deaths", "", "Times the engine process was lost", service.engine.state.num_deaths),
             ("requests_refused", "", "Requests refused because the queue was full", service.admission.num_refused),
         ]

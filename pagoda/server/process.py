@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import sys
 import time
@@ -41,6 +42,7 @@ from pagoda.weights.description import describe_model
 
 logger = logging.getLogger("pagoda.server")
 DRAIN_LOOK_SECONDS = 0.02
+LAST_SECONDS = 0.5
 EXIT_SETTINGS, EXIT_ADDRESS = 2, 3
 UNKNOWN_CONTEXT = 4096
 
@@ -99,6 +101,7 @@ class HttpProcess:
             port=listen.port,
             http=partial(  # type: ignore[arg-type]
                 Connection,
+                limits=settings.server.limits,
                 send_buffer_bytes=listen.send_buffer_bytes,
                 slow_reader_seconds=settings.server.queue.slow_reader_seconds,
             ),
@@ -119,8 +122,9 @@ class HttpProcess:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop)
+        # A Ctrl-C in the terminal goes to all processes at once; what counts is what the supervisor makes of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        loop.add_signal_handler(signal.SIGTERM, self._asked_to_stop)
         await self._service.engine.listen(Path(self._settings.engine_socket))
         history = asyncio.ensure_future(self._service.history.keep())
         serving = asyncio.ensure_future(self._server.serve())
@@ -166,12 +170,23 @@ class HttpProcess:
             await self._service.engine.close()  # they end in an error
             await asyncio.sleep(5 * DRAIN_LOOK_SECONDS)
         self._server.should_exit = True
+        # Clients may still read what is left of their answers, or send what nobody will read: they have as long.
+        await asyncio.sleep(max(LAST_SECONDS, deadline - time.monotonic()))
+        self._server.force_exit = True
+
+
+def allow_many_connections() -> None:
+    """Each is an open file, of which a process may have few unless it asks."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main(arguments: list[str]) -> int:
     die_with_parent()
     settings = msgspec.json.decode(arguments[0], type=ProcessSettings)
     set_up_logging(settings.server.log.log_level)
+    allow_many_connections()
     try:
         process = HttpProcess(settings)
     except PagodaError as error:

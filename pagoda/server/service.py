@@ -46,7 +46,7 @@ class Service:
         self.history = History(self.observer.statistics, self.engine.state)
         self.sessions = Sessions()
         self.snapshots = SnapshotKeeper(self.engine)
-        self._reader = PromptReader(self.tokenizer, self.context)
+        self._reader = PromptReader(self.tokenizer, self.context, self.limits.max_prompt_bytes_per_token)
         self.openapi: dict[str, Any] = {}
         self.docs_page = ""
         self.calls = RecentCalls()
@@ -67,7 +67,7 @@ class Service:
         info = self.engine.state.info
         if info is not None:
             self.admission.set_rows(info.max_num_seqs)
-            self._reader = PromptReader(self.tokenizer, info.max_model_len)
+            self._reader = PromptReader(self.tokenizer, info.max_model_len, self.limits.max_prompt_bytes_per_token)
 
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:
