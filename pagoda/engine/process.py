@@ -26,6 +26,7 @@ from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.questions import Ask, answer_to
 from pagoda.engine.wire import (
+    Alive,
     Broken,
     EngineInfo,
     FrameDecoder,
@@ -42,10 +43,11 @@ from pagoda.engine.wire import (
 READ_BYTES = 1 << 18
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the loop at once
 REPORT_SECONDS = 0.5  # without work it still says that it lives
+BEAT_SECONDS = 1.0  # and so it does during a long step
 
 
 class EngineProcess:
-    """The loop on the main thread; another reads the socket into its inbox."""
+    """The loop on the main thread; another reads the socket into its inbox, a third says that all this lives."""
 
     def __init__(self, connection: socket.socket, engine: Engine) -> None:
         self._connection = connection
@@ -55,11 +57,15 @@ class EngineProcess:
         self._wake = threading.Event()
         self._is_closing = False
         self._last_report = 0.0
+        self._sending = threading.Lock()
+        self._step_start: float | None = None
+        self._heart = threading.Thread(target=self._beat, name="pagoda-heart", daemon=True)
         self._reader = threading.Thread(target=self._read, name="pagoda-messages", daemon=True)
 
     def run(self) -> None:
         """Until the other end goes away. An error of the engine is its last word, and is raised."""
         self._reader.start()
+        self._heart.start()
         while not self._is_closing:
             while self._questions:
                 self._send(answer_to(self._questions.popleft(), self._engine))
@@ -72,12 +78,13 @@ class EngineProcess:
                     self._send(Published((), self._report(0.0)))
 
     def _step(self) -> None:
-        start = time.monotonic()
+        start = self._step_start = time.monotonic()
         try:
             updates = self._loop.step()
         except EngineError as error:
             self._send(Broken(str(error)))
             raise
+        self._step_start = None
         self._send(Published(tuple(updates), self._report(time.monotonic() - start)))
 
     def _report(self, step_seconds: float) -> Report:
@@ -101,9 +108,17 @@ class EngineProcess:
 
     def _send(self, record: FromEngine) -> None:
         try:
-            self._connection.sendall(frame(record))
+            with self._sending:
+                self._connection.sendall(frame(record))
         except OSError:
             self._is_closing = True
+
+    def _beat(self) -> None:
+        while not self._is_closing:
+            time.sleep(BEAT_SECONDS)
+            start = self._step_start
+            if start is not None and (seconds := time.monotonic() - start) > BEAT_SECONDS:
+                self._send(Alive(seconds))
 
     def _read(self) -> None:
         decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)

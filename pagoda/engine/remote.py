@@ -22,6 +22,7 @@ from pagoda.engine.desk import Delivery, Observe, RequestDesk
 from pagoda.engine.output import RequestOutput
 from pagoda.engine.questions import Answer, Ask, Content, Question
 from pagoda.engine.wire import (
+    Alive,
     Broken,
     EngineInfo,
     FrameDecoder,
@@ -37,10 +38,12 @@ from pagoda.engine.wire import (
 from pagoda.text import Tokenizer
 
 READ_BYTES = 1 << 18
-SHORTEST_HANG_SECONDS = 5.0
-HANG_STEPS = 5  # so many times its slowest steps an engine may be silent with work to do
+LONGEST_SILENCE_SECONDS = 4.5  # an engine that lives says so every second
+SHORTEST_STUCK_SECONDS = 60.0
+STUCK_STEPS = 5  # so many times its slowest step an engine may take for one
+STACK_SECONDS = 0.25
 NUM_REMEMBERED_STEPS = 512
-WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.2
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +59,8 @@ class EngineState:
     report: Report | None = None
     num_deaths: int = 0
     last_words: str = ""
+    step_seconds: float = 0.0
+    """Of the step under way, if it is a long one."""
     last_heard: float = field(default_factory=time.monotonic)
 
     @property
@@ -76,7 +81,6 @@ class RemoteEngine:
         self._asked: dict[int, asyncio.Future[Content]] = {}  # questions under way, by their numbers
         self._num_asked = 0
         self._steps: list[float] = []
-        self._asked_at = 0.0
 
     @property
     def num_open(self) -> int:
@@ -119,7 +123,6 @@ class RemoteEngine:
     def _send(self, message: ToEngine) -> bool:
         if self._writer is None or not self.state.is_ready:
             return False
-        self._asked_at = time.monotonic()
         self._writer.write(frame(message))
         return True
 
@@ -155,6 +158,8 @@ class RemoteEngine:
                 self.on_change()
             case Answer():
                 self._take_answer(record)
+            case Alive():
+                self.state.step_seconds = record.step_seconds
             case Broken():
                 self.state.last_words = record.message
 
@@ -164,7 +169,7 @@ class RemoteEngine:
             asked.set_result(record.content)
 
     def _take_step(self, record: Published) -> None:
-        self.state.report = record.report
+        self.state.report, self.state.step_seconds = record.report, 0.0
         if record.report.step_seconds:
             self._steps.append(record.report.step_seconds)
             del self._steps[:-NUM_REMEMBERED_STEPS]
@@ -174,6 +179,7 @@ class RemoteEngine:
         was_ready = self.state.is_ready
         self.state.info, self.state.report, self.state.pid = None, None, None
         self.state.num_loaded = self.state.num_to_load = 0
+        self.state.step_seconds = 0.0
         self.state.num_deaths += 1
         reason = self.state.last_words or "its process ended"
         error = EngineError(f"the engine stopped: {reason}")
@@ -186,19 +192,30 @@ class RemoteEngine:
             self.on_change()
 
     async def _watch_for_hangs(self) -> None:
+        looked = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            patience = max(SHORTEST_HANG_SECONDS, HANG_STEPS * max(self._steps, default=0.0))
-            silent_since = max(self.state.last_heard, self._asked_at if self.num_open else 0.0)
-            if self.state.is_ready and time.monotonic() - silent_since > patience:
-                self._kill(patience)
+            last, looked = looked, time.monotonic()
+            if looked - last > 2 * WATCH_SECONDS:
+                self.state.last_heard = looked  # it is we who did not listen
+            why = self._why_hung(looked)
+            if why and self.state.pid is not None:
+                await self._kill(self.state.pid, why)
 
-    def _kill(self, patience: float) -> None:
-        pid = self.state.pid
-        if pid is None:
-            return
-        logger.error("the engine (pid %d) has said nothing for %.1f s and is killed", pid, patience)
-        self.state.last_words = f"it hung: nothing came from it for {patience:.1f} s"
+    def _why_hung(self, now: float) -> str:
+        """Empty as long as the engine works, or is not there to work."""
+        if not self.state.is_ready:
+            return ""
+        if now - self.state.last_heard > LONGEST_SILENCE_SECONDS:
+            return f"nothing came from it for {LONGEST_SILENCE_SECONDS} s"
+        patience = max(SHORTEST_STUCK_SECONDS, STUCK_STEPS * max(self._steps, default=0.0))
+        return f"a step took more than {patience:.0f} s" if self.state.step_seconds > patience else ""
+
+    async def _kill(self, pid: int, why: str) -> None:
+        logger.error("the engine (pid %d) hangs and is killed: %s", pid, why)
+        self.state.last_words = f"it hung: {why}"
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)  # where it hangs, if it can still say so
+            os.kill(pid, signal.SIGUSR1)  # it says where it hangs, if it still can
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(STACK_SECONDS)
             os.kill(pid, signal.SIGKILL)

@@ -78,13 +78,19 @@ class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):
     report: Report
 
 
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
+    """A long step is under way: it has taken so long up to now."""
+
+    step_seconds: float
+
+
 class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     """The engine's last words: why it stops."""
 
     message: str
 
 
-FromEngine = Hello | Loading | Ready | Published | Answer | Broken
+FromEngine = Hello | Loading | Ready | Published | Alive | Answer | Broken
 ToEngine = Message | Ask
 
 Record = TypeVar("Record")

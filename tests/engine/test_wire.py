@@ -27,6 +27,7 @@ from pagoda.engine.messages import (
 from pagoda.engine.questions import Answer, Ask, NoAnswer, Stories, WhyQuestion
 from pagoda.engine.wire import (
     MAX_FRAME_BYTES,
+    Alive,
     Broken,
     FrameDecoder,
     FromEngine,
@@ -58,6 +59,7 @@ FROM_ENGINE: list[FromEngine] = [
     Published(UPDATES, REPORT),
     Answer(7, Stories((STORY,))),
     Answer(8, NoAnswer("why not")),
+    Alive(1.5),
     Broken("why"),
 ]
 SAMPLING = SamplingParams(n=2, stop=("x",), logit_bias={3: -1.0}, seed=5, max_tokens=None)
