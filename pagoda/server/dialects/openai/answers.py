@@ -36,7 +36,7 @@ class Answer(ABC, Generic[Body]):
     def __init__(self, service: Service, body: Body) -> None:
         self.service = service
         self.body = body
-        self.name = f"{self.prefix}-{uuid.uuid4().hex}"
+        self.name = f"{self.prefix}-{body.request_id or uuid.uuid4().hex}"
         self._created = int(time.time())
         options = body.stream_options
         self._includes_usage = options is not None and options.include_usage
@@ -57,6 +57,10 @@ class Answer(ABC, Generic[Body]):
     def opening(self, num_answers: int) -> list[bytes]:
         """The choices of chunks that come before all others."""
         return []
+
+    def top_fields(self, output: RequestOutput) -> dict[str, Any]:
+        """What a whole answer, or its first chunk, has beside its choices."""
+        return {}
 
     @property
     def counts_answer(self) -> bool:
@@ -86,7 +90,8 @@ class Answer(ABC, Generic[Body]):
             for number, output in enumerate(outputs)
             for index in range(len(output.outputs))
         ]
-        return self._common(self.whole_kind) | {"choices": choices, "usage": usage_of(outputs, self.counts_answer)}
+        usage = usage_of(outputs, self.counts_answer)
+        return self._common(self.whole_kind) | self.top_fields(outputs[0]) | {"choices": choices, "usage": usage}
 
     async def _stream(self, exchange: Exchange, job: Job) -> None:
         """Nothing is sent before the first token is there: until then an error is an answer with its own status."""
@@ -101,6 +106,8 @@ class Answer(ABC, Generic[Body]):
     ) -> AsyncIterator[bytes]:
         try:
             opening = b"".join(map(self._chunk, self.opening(len(first[1].outputs))))
+            if fields := self.top_fields(first[1]):
+                opening = opening.replace(b',"choices"', b"," + encoder.encode(fields)[1:-1] + b',"choices"', 1)
             yield opening + self._look(*first)
             async for number, output in outputs:
                 events = self._look(number, output)

@@ -26,8 +26,10 @@ async def chat_completions(exchange: Exchange, service: Service) -> None:
     service.check_model(body.model)
     check_chat(body)
     sampling = chat_sampling(body, exchange.limits)
-    variables = {**(body.chat_template_kwargs or {}), "add_generation_prompt": body.add_generation_prompt}
-    prompt = await read_conversation(body.messages, service.reader, exchange.limits, variables)
+    variables = {**(body.chat_template_kwargs or {})}
+    if body.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", body.reasoning_effort)  # templates that know it make something of it
+    prompt = await read_conversation(body, service.reader, exchange.limits, variables)
     service.check_length(len(prompt[1]))
     await ChatAnswer(service, body).send(exchange, [prompt], sampling)
 
@@ -56,7 +58,10 @@ class ChatAnswer(Answer[ChatRequest]):
             "logprobs": found,
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
-        }
+        } | ({"token_ids": answer.token_ids} if self.body.return_token_ids else {})
+
+    def top_fields(self, output: RequestOutput) -> dict[str, Any]:
+        return {"prompt_token_ids": output.prompt_token_ids} if self.body.return_token_ids else {}
 
     def opening(self, num_answers: int) -> list[bytes]:
         chunk = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
@@ -64,7 +69,7 @@ class ChatAnswer(Answer[ChatRequest]):
 
     def news(self, number: int, output: RequestOutput, index: int, news: News) -> list[bytes]:
         choices = []
-        if news.text or news.logprobs:
+        if news.text or news.logprobs or (self.body.return_token_ids and news.token_ids):
             choices.append(self._delta(index, news))
         if news.finish_reason is not None:
             choices.append(self._end(index, news))
@@ -75,7 +80,9 @@ class ChatAnswer(Answer[ChatRequest]):
         if news.logprobs:
             scores = encoder.encode({"content": self._scores(news.token_ids, news.logprobs)})
         text = encoder.encode(news.text)
-        return b'{"index":%d,"delta":{"content":%b},"logprobs":%b,"finish_reason":null}' % (index, text, scores)
+        token_ids = b',"token_ids":' + encoder.encode(news.token_ids) if self.body.return_token_ids else b""
+        chunk = b'{"index":%d,"delta":{"content":%b},"logprobs":%b,"finish_reason":null%b}'
+        return chunk % (index, text, scores, token_ids)
 
     def _end(self, index: int, news: News) -> bytes:
         reason, stop = encoder.encode(news.finish_reason), encoder.encode(news.stop_reason)

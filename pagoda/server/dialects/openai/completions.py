@@ -28,7 +28,8 @@ async def completions(exchange: Exchange, service: Service) -> None:
     if body.suffix:
         raise not_supported("suffix", "filling in before a suffix")
     sampling = text_sampling(body, exchange.limits)
-    prompts = await read_prompts(body.prompt, service.reader, exchange.limits)
+    special = body.add_special_tokens is not False
+    prompts = await read_prompts(body.prompt, service.reader, exchange.limits, special=special)
     for _, token_ids in prompts:
         service.check_length(len(token_ids))
     await TextAnswer(service, body).send(exchange, prompts, sampling)
@@ -81,12 +82,18 @@ class TextAnswer(Answer[CompletionRequest]):
         finish_reason = news.finish_reason
         if finish_reason is not None and not self.counts_answer:
             finish_reason = "length"
+        token_ids: dict[str, Any] = {}
+        if self.body.return_token_ids:
+            token_ids["token_ids"] = news.token_ids if self.counts_answer else []
+            if is_first:
+                token_ids["prompt_token_ids"] = output.prompt_token_ids
         return {
             "index": number * len(output.outputs) + index,
             "text": text,
             "logprobs": None if self.body.logprobs is None else scores.take(),
             "finish_reason": finish_reason,
             "stop_reason": news.stop_reason if self.counts_answer else None,
+            **token_ids,
         }
 
     def _prompt_text(self, output: RequestOutput) -> str:

@@ -109,7 +109,7 @@ def test_the_usage_so_far_in_every_chunk(client: httpx.Client):
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": [99999]}, "prompt"),
-        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [-1]}, "prompt[0]"),
         ({"prompt": ["a"] * 257}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"suffix": "x"}, "suffix"),
@@ -121,3 +121,14 @@ def test_bad_fields_are_refused_by_name(client: httpx.Client, fields: dict[str, 
     response = client.post("/v1/completions", json=BODY | fields)
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
+
+
+def test_token_ids_come_beside_the_text(client: httpx.Client):
+    fields = {"prompt": [[3, 4, 5], [6, 7]], "return_token_ids": True, "request_id": "mine"}
+    answer = ask(client, **fields)
+    assert answer["id"] == "cmpl-mine"
+    assert [choice["prompt_token_ids"] for choice in answer["choices"]] == fields["prompt"]
+    for choice in answer["choices"]:
+        text = client.post("/detokenize", json={"tokens": [*choice["prompt_token_ids"], *choice["token_ids"]]}).json()
+        assert text["prompt"].endswith(choice["text"])
+    assert sum(len(choice["token_ids"]) for choice in answer["choices"]) == answer["usage"]["completion_tokens"]
