@@ -19,7 +19,7 @@ Kind = Literal[
 
 
 class ApiError(Exception):
-    """An answer that is an error. `retry_after` is in seconds."""
+    """An answer that is an error. `retry_after` is in seconds, `allow` names the methods that there are instead."""
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: float | None = None,
+        allow: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -38,6 +39,7 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.retry_after = retry_after
+        self.allow = allow
 
 
 def bad_request(param: str | None, message: str, code: str | None = None, status: int = 400) -> ApiError:

@@ -77,6 +77,8 @@ class Exchange:
         headers = []
         if error.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+        if error.allow is not None:
+            headers.append((b"allow", error.allow.encode()))
         if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self.json(error_body(error), error.status, headers)
