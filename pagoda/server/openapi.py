@@ -119,7 +119,7 @@ def _error(meaning: str) -> dict[str, Any]:
 
 def _responses(route: Route) -> dict[str, Any]:
     statuses = {*FOR_ALL, *(FOR_BODIES if route.body is not None else ()), *(FOR_ENGINE if route.needs_engine else ())}
-    if not route.is_open:
+    if not route.is_open or route.redirects:
         statuses.add("401")
     if _PARAMETER.search(route.path):
         statuses.add("404")

@@ -79,6 +79,8 @@ def check_chat(body: ChatRequest) -> None:
     refuse_unsupported(body, CHAT_ASKS_FOR_NOTHING)
     if body.tools and body.tool_choice != "none":
         raise not_supported("tools", "calling tools")
+    if body.tool_choice not in (None, "none", "auto"):
+        raise bad_request("tool_choice", "needs tools to choose from")
 
 
 def chat_max_tokens(body: ChatRequest) -> int | None:

@@ -112,6 +112,12 @@ def test_fields_outside_the_schema_are_ignored(client: httpx.Client):
     assert ask(client, nonsense=1, store=True, metadata={"a": "b"}, service_tier="auto")["choices"]
 
 
+def test_what_clients_send_by_default_asks_for_nothing(client: httpx.Client):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    fields = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "response_format": {"type": "text"}}
+    assert ask(client, **fields)["choices"] and ask(client, tools=[tool], tool_choice="none")["choices"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -134,6 +140,7 @@ def test_fields_outside_the_schema_are_ignored(client: httpx.Client):
         ({"logprobs": True, "top_logprobs": 21}, "logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"best_of": 2}, "best_of"),
         ({"priority": 10**30}, "priority"),
