@@ -37,7 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_timer(HEADER, self._limits.max_header_seconds)
+        self._start_timer(IDLE, self._limits.max_header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

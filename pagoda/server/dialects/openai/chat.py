@@ -24,6 +24,7 @@ DECODER = msgspec.json.Decoder(ChatRequest)
 async def chat_completions(exchange: Exchange, service: Service) -> None:
     body = await exchange.read(DECODER)
     service.check_model(body.model)
+    service.admission.check_room()
     check_chat(body)
     sampling = chat_sampling(body, exchange.limits)
     variables = {**(body.chat_template_kwargs or {})}

@@ -25,6 +25,7 @@ DECODER = msgspec.json.Decoder(CompletionRequest)
 async def completions(exchange: Exchange, service: Service) -> None:
     body = await exchange.read(DECODER)
     service.check_model(body.model)
+    service.admission.check_room()
     if body.suffix:
         raise not_supported("suffix", "filling in before a suffix")
     sampling = text_sampling(body, exchange.limits)
