@@ -32,7 +32,7 @@ def sweep_charts(record: BenchRecord) -> list[Chart]:
 def run_charts(detail: Detail) -> list[Chart]:
     """One run from its beginning to its end, and how its times are spread."""
     charts = [_timeline(detail, "tokens"), _timeline(detail, "running")]
-    for title, values in (("Time to first token", detail.ttft), ("Time between tokens", detail.itl)):
+    for title, values in (("Time to first token, spread", detail.ttft), ("Time between tokens, spread", detail.itl)):
         charts.append(_cumulative(title, values))
     charts += [_dots(detail), _lengths(detail)]
     return [chart for chart in charts if any(series.points for series in chart.series)]
@@ -146,5 +146,5 @@ def _lengths(detail: Detail) -> Chart:
         middles = ((edges[1:] + edges[:-1]) / 2).tolist()
         points = list(zip(middles, [float(count) for count in counts], strict=True)) if values else []
         highest = max(highest, *(y for _, y in points)) if points else highest
-        series.append(Series(name, points, has_dots=False, is_filled=True))
+        series.append(Series(name, points, has_dots=False, is_filled=True, is_stepped=True))
     return Chart("Lengths", linear([most]), linear([highest]), "tokens", "requests", series, x_format=number)

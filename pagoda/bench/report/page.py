@@ -22,7 +22,7 @@ class Card:
     name: str
     value: str
     unit: str
-    more: str = ""
+    more: Sequence[str] = ()
 
 
 def render_report(record: BenchRecord) -> str:
@@ -58,14 +58,16 @@ def headline(record: BenchRecord) -> str:
 
 def cards(measures: Measures) -> list[Card]:
     found = [
-        Card("Output", number(measures.output_tokens_per_second), "tokens/s", f"{measures.num_output_tokens:,} tokens"),
-        Card("Requests", number(measures.requests_per_second), "a second", f"{measures.num_ok:,} answered"),
+        Card(
+            "Output", number(measures.output_tokens_per_second), "tokens/s", [f"{measures.num_output_tokens:,} tokens"]
+        ),
+        Card("Requests", number(measures.requests_per_second), "a second", [f"{measures.num_ok:,} answered"]),
         _time_card("First token", measures.ttft),
         _time_card("Between tokens", measures.itl),
         _time_card("Whole answer", measures.e2e),
     ]
     if measures.goodput is not None:
-        limits = ", ".join(f"{name} ≤ {most:g} s" for name, most in measures.goodput.slo.items())
+        limits = [f"{name} ≤ {most:g} s" for name, most in measures.goodput.slo.items()]
         found.append(Card("Within the SLO", f"{100 * measures.goodput.share:.1f}", "%", limits))
     num_failed = sum(failure.count for failure in measures.failures)
     found.append(Card("Failed", f"{num_failed:,}", f"of {measures.num_requests:,}"))
@@ -77,7 +79,7 @@ def _time_card(name: str, spread: Spread | None) -> Card:
         return Card(name, NOTHING, "")
     written, unit = seconds_format(spread.p50)
     tail = [f"{share} {_seconds(value)}" for share, value in (("p95", spread.p95), ("p99", spread.p99))]
-    return Card(name, written(spread.p50), f"{unit} p50", " · ".join(tail))
+    return Card(name, written(spread.p50), f"{unit} p50", tail)
 
 
 def _seconds(value: float) -> str:

@@ -10,7 +10,7 @@ from pagoda.bench.report.scales import Format, Scale, number
 
 # About the width at which a phone shows it, so that text keeps its size there.
 WIDTH, HEIGHT = 400, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 NARROWEST_LABEL = 26.0
 
@@ -24,6 +24,8 @@ class Series:
     has_line: bool = True
     has_dots: bool = True
     is_filled: bool = False
+    is_stepped: bool = False
+    """Each point is a bar; the line goes along their tops."""
     labels: Sequence[str] = ()
     hints: Sequence[str] = ()
 
@@ -98,6 +100,9 @@ class Chart:
 
     def _series(self, index: int, series: Series) -> list[str]:
         places = [(self._across(x), self._up(y)) for x, y in series.points]
+        if series.is_stepped and len(places) > 1:
+            half = (places[1][0] - places[0][0]) / 2
+            places = [(x + side, y) for x, y in places for side in (-half, half)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts = []
         if series.is_filled and places:
