@@ -10,6 +10,7 @@ import pytest
 from pagoda.bench.record import BenchRecord, LevelRecord, find_saturation, level_record
 from pagoda.bench.report import render_report
 from pagoda.bench.report.charts import run_charts, sweep_charts
+from pagoda.bench.report.svg import PLOT_HEIGHT, TOP
 from tests.bench.runs import outcome, run_of
 
 SLO = {"ttft": 0.5, "itl": 0.1}
@@ -104,7 +105,7 @@ def test_points_lie_where_their_values_are() -> None:
     chart = sweep_charts(make_record())[0]
     svg = chart.svg()
     heights = [float(y) for y in re.findall(r'<circle class="dot c0" cx="[\d.]+" cy="([\d.]+)"', svg)]
-    top, bottom = 12.0, 12.0 + 250 - 12 - 40
+    top, bottom = TOP, TOP + PLOT_HEIGHT
     expected = [bottom - (bottom - top) * rate / chart.y.high for rate in (100, 180, 185)]
     assert heights == pytest.approx(expected, abs=0.06)
 
