@@ -92,6 +92,7 @@ class Client:
     async def ask(self, question: Question, outcome: Outcome, keeps_text: bool = False) -> None:
         """Fill in what became of it. Only a cancellation is raised, and what had come until then is noted."""
         stream = Stream(keeps_text)
+        outcome.times = stream.times
         try:
             async with asyncio.timeout(self._target.answer_seconds):
                 response = await self._send(self._request(question), stream.take)
@@ -155,7 +156,7 @@ class Client:
 
 
 def _note(stream: Stream, outcome: Outcome) -> None:
-    outcome.times, outcome.text = stream.times, stream.text
+    outcome.text = stream.text
     outcome.num_output = len(stream.times)
     if stream.usage is None:
         return
@@ -178,6 +179,8 @@ def _failure(response: Response, stream: Stream) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it took too long"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); --no-tls-verify takes it as it is"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

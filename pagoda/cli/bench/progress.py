@@ -29,7 +29,8 @@ class BenchProgress:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         return self
 
@@ -45,21 +46,25 @@ class BenchProgress:
 
     def say(self, line: str) -> None:
         """A line that stays, among the results."""
-        if self._live is not None:
-            self._live.update("", refresh=True)
+        if self._live is None:
+            print(line, flush=True)
+            return
+        self._live.update("")
+        self._live.stop()
         print(line, flush=True)
+        self._live.start()
 
     def _line(self, step: Step, run: Run) -> str:
         if not run.is_warm:
-            return f"{step}: warming up, {run.num_running} under way"
+            return f"[bold]{step}[/bold]: warming up"
         ended = [outcome for outcome in run.outcomes if outcome.ended]
         num_failed = sum(bool(outcome.error) for outcome in ended)
-        num_tokens = sum(outcome.num_output for outcome in ended)
+        num_pieces = sum(len(outcome.times) for outcome in run.outcomes)
         seconds = max(time.perf_counter() - run.started, 1e-9)
         firsts = sorted(first_token(outcome) for outcome in ended[-NUM_RECENT:] if outcome.times)
-        middle = f", first token {firsts[len(firsts) // 2]:.3g} s" if firsts else ""
+        middle = f", first token {1000 * firsts[len(firsts) // 2]:,.0f} ms" if firsts else ""
         failed = f", [red]{num_failed} failed[/red]" if num_failed else ""
         return (
-            f"[bold]{step}[/bold]: {seconds:.0f} s, {len(ended):,} answered, {run.num_running} under way, "
-            f"{num_tokens / seconds:,.0f} tokens/s of whole answers{middle}{failed}"
+            f"[bold]{step}[/bold]: {seconds:.0f} s, {len(ended):,} answered, {num_pieces / seconds:,.0f} tokens/s"
+            f"{middle}{failed}"
         )
