@@ -49,6 +49,7 @@ def test_it_shows_a_server_at_work(open_page: OpenPage, server: RunningServer):
     assert text_of(page, "#running") == "0"
 
 
+@pytest.mark.slow
 def test_a_request_tells_why(open_page: OpenPage, server: RunningServer):
     with Streams(server.url, count=20, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
