@@ -222,6 +222,7 @@ def bad_requests() -> list[tuple[Request, str]]:
         (Request(request_id="r", prompt_token_ids=(40,), sampling=SamplingParams()), "prompt: token ids"),
         (Request(request_id="r", prompt_token_ids=(-1,), sampling=SamplingParams()), "prompt: token ids"),
         (Request(request_id="r", prompt_token_ids=(1,), sampling=good.sampling, task="score"), "task"),
+        (Request(request_id="r", prompt_token_ids=(1,), sampling=SamplingParams(n=2), task="embed"), "n"),
         (Request(request_id="r", prompt_token_ids=(1,), sampling=good.sampling, adapter="x"), "adapter"),
         (request("r", [1], stop_token_ids=[40]), "stop_token_ids"),
         (request("r", [1], min_tokens=65, max_tokens=None), "min_tokens"),
