@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -17,6 +18,7 @@ from pagoda.bench.trace import TraceWriter, played
 from pagoda.core.errors import InvalidRequest
 
 PROGRESS_SECONDS = 0.25
+CLOCK_LOOK_SECONDS = 0.002
 WARMUP_AT_ONCE = 8  # where no concurrency is set
 Item = TypeVar("Item")
 
@@ -51,17 +53,24 @@ class Extent:
 class Run:
     """What was measured, while it is being measured and after."""
 
-    started: float = 0.0
+    started: float = math.inf
     ended: float = 0.0
-    """Rates count what came between these two."""
+    """Rates count what came between these two, latencies what was sent between them."""
     outcomes: list[Outcome] = field(default_factory=list)
     num_running: int = 0
-    is_warm: bool = False
     was_interrupted: bool = False
     largest_lag: float = 0.0
     """How much later than due a request was sent; more than some milliseconds, and the client was the bottleneck."""
-    cpu_seconds: float = 0.0
-    """Processor time of this client."""
+    cpu_share: float = 0.0
+    """Of one core, used by this client."""
+
+    @property
+    def has_started(self) -> bool:
+        return self.started < math.inf
+
+    @property
+    def counted(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.sent >= self.started]
 
 
 Show = Callable[[Run], None]
@@ -76,6 +85,8 @@ class Load:
         self._extent = extent
         self._record = record
         self._stopping = asyncio.Event()
+        self._zero = math.inf  # when the first request after the warm-up was sent
+        self._cpu_before = 0.0
         self.run = Run()
 
     def stop(self) -> None:
@@ -108,16 +119,20 @@ class Load:
         return self.run
 
     def _begin(self) -> None:
-        self.run.is_warm = True
+        """The warm-up is over. With a duration and a concurrency the clock starts a little later."""
         self.run.outcomes.clear()
-        self.run.cpu_seconds = time.process_time()
-        self.run.started = time.perf_counter()
+        self._cpu_before = time.process_time()
+        self._zero = time.perf_counter()
+        if self._extent.duration is None or self._pace is None or self._pace.concurrency is None:
+            self.run.started = self._zero
 
     def _end(self) -> None:
         run = self.run
-        run.cpu_seconds = time.process_time() - run.cpu_seconds
         run.ended = time.perf_counter()
+        run.cpu_share = (time.process_time() - self._cpu_before) / max(run.ended - self._zero, 1e-9)
         run.was_interrupted = self._stopping.is_set()
+        if not run.has_started:
+            run.started = self._zero
         if self._extent.duration is not None and not run.was_interrupted:
             run.ended = min(run.ended, run.started + self._extent.duration)
 
@@ -139,7 +154,18 @@ class Load:
             for conversation in taken:
                 await self._hold(client, conversation)
 
-        await asyncio.gather(*(one() for _ in range(concurrency)))
+        clock = asyncio.ensure_future(self._start_clock(concurrency))
+        try:
+            await asyncio.gather(*(one() for _ in range(concurrency)))
+        finally:
+            clock.cancel()
+
+    async def _start_clock(self, concurrency: int) -> None:
+        """Once every client has had its first token: all prompts at once are not what the server sees later."""
+        first = self.run.outcomes
+        while len(first) < concurrency or not all(outcome.times or outcome.ended for outcome in first[:concurrency]):
+            await asyncio.sleep(CLOCK_LOOK_SECONDS)
+        self.run.started = min(self.run.started, time.perf_counter())
 
     async def _send_when_due(self, client: Client, due: Iterator[tuple[float, Conversation]]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -174,8 +200,8 @@ class Load:
 
     async def _ask(self, client: Client, question: Question, keeps_text: bool) -> Outcome:
         run = self.run
-        if self._record is not None and run.is_warm:
-            self._record.add(time.perf_counter() - run.started, question)
+        if self._record is not None and self._zero < math.inf:
+            self._record.add(time.perf_counter() - self._zero, question)
         outcome = Outcome(time.perf_counter())
         run.outcomes.append(outcome)
         run.num_running += 1

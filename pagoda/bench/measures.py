@@ -84,15 +84,16 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(run: Run, slo: dict[str, float] | None = None) -> Measures:
     seconds = max(run.ended - run.started, 1e-9)
-    whole = [outcome for outcome in run.outcomes if not outcome.error]
-    wanted = [outcome for outcome in run.outcomes if outcome.error != CUT_OFF]
-    ended = [outcome for outcome in whole if outcome.ended <= run.ended]
+    counted = run.counted
+    whole = [outcome for outcome in counted if not outcome.error]
+    wanted = [outcome for outcome in counted if outcome.error != CUT_OFF]
+    ended = [outcome for outcome in run.outcomes if not outcome.error and run.started <= outcome.ended <= run.ended]
     num_tokens = sum(tokens_between(outcome, run.started, run.ended) for outcome in run.outcomes)
     return Measures(
         seconds=seconds,
         num_requests=len(wanted),
         num_ok=len(whole),
-        failures=failures(run.outcomes),
+        failures=failures(counted),
         was_interrupted=run.was_interrupted,
         requests_per_second=len(ended) / seconds,
         output_tokens_per_second=num_tokens / seconds,
@@ -106,7 +107,7 @@ def measure(run: Run, slo: dict[str, float] | None = None) -> Measures:
         tpot=Spread.of([found for outcome in whole if (found := per_token(outcome)) is not None]),
         e2e=Spread.of([outcome.ended - outcome.sent for outcome in whole]),
         goodput=_goodput(run, wanted, seconds, slo) if slo else None,
-        client_cpu_share=run.cpu_seconds / seconds,
+        client_cpu_share=run.cpu_share,
         largest_lag=run.largest_lag,
     )
 
@@ -184,7 +185,8 @@ def _mean_running(run: Run, seconds: float) -> float:
 
 
 def _goodput(run: Run, wanted: list[Outcome], seconds: float, slo: dict[str, float]) -> Goodput:
-    good = [outcome for outcome in wanted if keeps(outcome, slo)]
+    share = sum(keeps(outcome, slo) for outcome in wanted) / len(wanted) if wanted else 0.0
+    good = [outcome for outcome in run.outcomes if keeps(outcome, slo)]
     num_tokens = sum(tokens_between(outcome, run.started, run.ended) for outcome in good)
-    ended = sum(outcome.ended <= run.ended for outcome in good)
-    return Goodput(slo, len(good) / len(wanted) if wanted else 0.0, ended / seconds, num_tokens / seconds)
+    num_ended = sum(run.started <= outcome.ended <= run.ended for outcome in good)
+    return Goodput(slo, share, num_ended / seconds, num_tokens / seconds)

@@ -75,7 +75,7 @@ def find_saturation(levels: Sequence[LevelRecord], swept: str) -> Saturation:
 
 
 def detail_of(run: Run) -> Detail:
-    whole = [outcome for outcome in run.outcomes if not outcome.error and outcome.times]
+    whole = [outcome for outcome in run.counted if not outcome.error and outcome.times]
     between = np.concatenate([np.zeros(0), *(gaps(outcome) for outcome in whole)])
     shown = whole[:: -(-len(whole) // MOST_DOTS) or 1]
     return Detail(

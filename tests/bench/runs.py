@@ -16,4 +16,4 @@ def outcome(sent: float, times: Sequence[float], ended: float | None = None, err
 
 
 def run_of(outcomes: Sequence[Outcome], started: float = 0.0, ended: float = 10.0) -> Run:
-    return Run(started=started, ended=ended, outcomes=list(outcomes), is_warm=True)
+    return Run(started=started, ended=ended, outcomes=list(outcomes))

@@ -51,11 +51,14 @@ def test_a_duration_bounds_what_is_begun_and_what_is_counted() -> None:
         run = put(server, Pace(concurrency=3), Extent(duration=0.4), endless(10))
     assert run.ended - run.started == pytest.approx(0.4)
     assert all(outcome.sent - run.started < 0.4 for outcome in run.outcomes)
+    first = run.outcomes[:3]
+    assert all(outcome.times[0] <= run.started for outcome in first), "the clock starts when all have begun to answer"
+    assert not any(outcome in run.counted for outcome in first)
     assert all(not outcome.error for outcome in run.outcomes), "those under way at the end finish"
     found = measure(run)
     assert found.mean_running <= 3.0 + 1e-9
-    # Each client has a token at 50, 70, 90, ... ms at the soonest.
-    assert found.output_tokens_per_second * 0.4 <= 3 * 18
+    # Each client has a token every 20 ms at the soonest.
+    assert found.output_tokens_per_second * 0.4 <= 3 * 21
 
 
 def test_requests_come_at_their_rate_whether_answered_or_not() -> None:

@@ -39,6 +39,15 @@ def test_rates_count_what_came_in_the_measured_time() -> None:
     assert found.mean_running == pytest.approx((4 + 5) / 10)
 
 
+def test_what_was_sent_before_the_clock_started_has_tokens_but_no_latency() -> None:
+    early = outcome(-5.0, [-1.0, 1.0, 2.0])
+    late = outcome(3.0, [4.0])
+    found = measure(run_of([early, late]))
+    assert found.output_tokens_per_second == pytest.approx(3 / 10)
+    assert found.ttft == Spread.of([1.0]) and found.num_ok == 1
+    assert found.requests_per_second == pytest.approx(2 / 10)
+
+
 def test_pieces_of_several_tokens_count_as_many() -> None:
     found = measure(run_of([outcome(0.0, [1.0, 2.0, 3.0], num_output=12)]))
     assert found.output_tokens_per_second == pytest.approx(12 / 10)

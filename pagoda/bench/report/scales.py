@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Format = Callable[[float], str]
+LEAST_RANGE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,9 @@ class Scale:
 
 def linear(values: Sequence[float], num_ticks: int = 5, is_exact: bool = False) -> Scale:
     """From zero to a round number above all values, or with `is_exact` to the largest value itself."""
-    most = max(values, default=0.0) or 1.0
+    most = max(values, default=0.0)
+    if most < LEAST_RANGE:
+        most = 1.0
     step = round_step(most / num_ticks)
     high = most if is_exact else step * math.ceil(most / step - 1e-9)
     count = math.floor(high / step + 1e-9)

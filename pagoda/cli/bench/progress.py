@@ -55,7 +55,7 @@ class BenchProgress:
         self._live.start()
 
     def _line(self, step: Step, run: Run) -> str:
-        if not run.is_warm:
+        if not run.has_started:
             return f"[bold]{step}[/bold]: warming up"
         ended = [outcome for outcome in run.outcomes if outcome.ended]
         num_failed = sum(bool(outcome.error) for outcome in ended)
