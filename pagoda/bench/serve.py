@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pagoda.bench.arrivals import Pace
@@ -108,20 +109,22 @@ async def bench(
     )
 
 
-class _interrupts:
+@contextmanager
+def _interrupts(stop: Callable[[], None]) -> Iterator[None]:
     """While it holds, Ctrl-C calls `stop`; a second one is an ordinary Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGINT)
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._before = signal.getsignal(signal.SIGINT)
+    def restore() -> None:
+        if loop.remove_signal_handler(signal.SIGINT):
+            signal.signal(signal.SIGINT, before)
 
-    def __enter__(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._handle)
+    def handle() -> None:
+        restore()
+        stop()
 
-    def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, self._before)
-
-    def _handle(self) -> None:
-        self.__exit__()
-        self._stop()
+    loop.add_signal_handler(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        restore()
