@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagoda.kernels.cuda import prefill_attention as kernel
+from pagoda.kernels.reference import ReferenceOperators
+from tests.kernels.cuda.device import (
+    DTYPES,
+    TOLERANCES,
+    assert_close,
+    on_device,
+    poisoned,
+    rounded,
+    rounded_pages,
+    to_numpy,
+)
+from tests.kernels.reference.ragged import RaggedCase, Row, make_case
+
+SCALE = 0.3
+
+
+def check(case: RaggedCase, group: int, window: int, kind: str = "f32", tile: int | None = 32) -> None:
+    dtype = DTYPES[kind]
+    _, _, num_kv_heads, head_dim = case.pages.keys.shape
+    num_tokens, padding = len(case.batch.token_ids), 3
+    queries = np.random.default_rng(8).standard_normal((num_tokens, num_kv_heads * group, head_dim), np.float32)
+    queries = rounded(queries, dtype)
+    padded = np.concatenate([queries, np.full((padding, *queries.shape[1:]), np.nan, np.float32)])
+    out = poisoned(padded.shape, dtype)
+    kernel.prefill_attention(
+        out,
+        on_device(padded, dtype),
+        on_device(case.pages.keys, dtype),
+        on_device(case.pages.values, dtype),
+        on_device(case.batch.page_tables[1]),
+        on_device(case.batch.row_starts),
+        on_device(case.batch.context_lens),
+        int(np.diff(case.batch.row_starts).max()),
+        SCALE,
+        window,
+        block_queries=tile,
+        block_tokens=16,
+    )
+    pages = rounded_pages(case.pages, dtype)
+    expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, window)
+    assert_close(out[:num_tokens], expected, TOLERANCES[kind])
+    assert np.isnan(to_numpy(out[num_tokens:])).all()
+
+
+MIXED = [Row(0, 30), Row(21, 17), Row(0, 1), Row(40, 1)]
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("group", [1, 3, 4])
+def test_types_and_groups_of_heads(kind: str, group: int):
+    check(make_case(MIXED, 16, 2, 16, 0, seed=1), group, 0, kind)
+
+
+@pytest.mark.parametrize(("page_size", "window"), [(1, 0), (32, 1), (16, 7), (64, 16), (32, 50), (16, 0)])
+def test_page_sizes_and_windows(page_size: int, window: int):
+    check(make_case(MIXED, page_size, 1, 16, window, seed=2), 2, window)
+
+
+@pytest.mark.parametrize("head_dim", [8, 80, 128])
+def test_widths_of_a_head(head_dim: int):
+    check(make_case([Row(9, 30)], 16, 1, head_dim, 0, seed=3), 4, 0)
+
+
+@pytest.mark.parametrize("rows", [[Row(40, 1)] * 3, [Row(0, 5), Row(3, 2)], [Row(10, 200)]])
+def test_the_tile_follows_from_the_longest_row(rows: list[Row]):
+    check(make_case(rows, 16, 1, 16, 0, seed=4), 4, 0, tile=None)
+
+
+def test_more_rows_than_are_looked_through_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel, "ROWS_TOGETHER", 8)
+    check(make_case([Row(2, 1)] * 9 + [Row(0, 9)] + [Row(5, 2)] * 10, 16, 1, 16, 0, seed=5), 2, 0)
