@@ -110,6 +110,10 @@ class SamplingState:
         self._features[row] = 0
         self._gathered = None
 
+    def is_plain(self, row: int) -> bool:
+        """Whether the row wants its best token and nothing else."""
+        return not self._features[row]
+
     def observe(self, rows: npt.NDArray[Any], token_ids: IntArray) -> None:
         """The token that each of the rows drew."""
         if not self._histories:

@@ -1,0 +1,220 @@
+"""Runs plans on one CUDA device: a step is begun and left to itself, and its tokens come back one step later."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from pagoda.core.plan import IntArray, RowPayload, StepPlan
+from pagoda.core.result import StepResult
+from pagoda.decoding import SamplingState
+from pagoda.executor.asked import Asked
+from pagoda.executor.cuda.device_rows import DeviceRows
+from pagoda.executor.cuda.drawing import DrawKind, HostDraws
+from pagoda.executor.cuda.graphs import DecodeGraphs
+from pagoda.executor.cuda.inputs import StepInputs
+from pagoda.executor.cuda.mailbox import Returns
+from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.rows import in_order
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.greedy import greedy
+from pagoda.kernels.cuda.program import Program
+from pagoda.kernels.sampling import SampledTokens, SamplingBatch
+
+NO_TOKENS: IntArray = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class UnderWay:
+    """A step whose result was not collected: either its tokens are on their way, or the result is here already."""
+
+    plan: StepPlan
+    asked: Asked | None = None
+    turn: int = 0
+    result: StepResult | None = None
+
+
+@dataclass(eq=False, slots=True)
+class HostCounts:
+    """What the host knows of the rows without asking the device."""
+
+    num_tokens: IntArray
+    num_computed: IntArray
+    num_prompt_tokens: IntArray
+    num_prompt_logprobs: IntArray
+    kinds: IntArray
+    occupied: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, num_rows: int) -> HostCounts:
+        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
+        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
+
+
+class CudaExecutor:
+    """Rows, pages, a recorded forward pass, and graphs of it for steps that only decode."""
+
+    lateness = 1
+
+    def __init__(
+        self,
+        program: Program,
+        rows: DeviceRows,
+        inputs: StepInputs,
+        pages: DevicePages,
+        max_num_seqs: int,
+        end_token_ids: Iterable[int],
+        host_sample: Callable[[np.ndarray, SamplingBatch], SampledTokens],
+        device: torch.device,
+    ) -> None:
+        self._program = program
+        self._rows = rows
+        self._inputs = inputs
+        self._pages = pages
+        self._device = device
+        self._counts = HostCounts.of(max_num_seqs)
+        self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
+        self._returns = Returns(max_num_seqs, device)
+        self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
+        self._asked: Asked | None = None  # by the last plan
+        self._kind = DrawKind.GREEDY
+        self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
+        self._under_way: deque[UnderWay] = deque()
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._under_way)
+
+    def warm_up(self) -> None:
+        """Capture the graphs of all sizes, the largest first."""
+        nobody = np.zeros(0, np.int32)
+        for size in reversed(self._graphs.sizes):
+            self._inputs.send_decoding(nobody, size)
+            self._graphs.capture(size)
+        self._sent = None
+
+    def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        assert len(self._under_way) <= self.lateness, "collect the results of earlier steps first"
+        self._take_orders(plan, payloads)
+        self._under_way.append(self._begin(plan))
+
+    def collect(self) -> StepResult:
+        step = self._under_way.popleft()
+        if step.result is not None:
+            return step.result
+        assert step.asked is not None
+        token_ids = self._returns.wait(step.turn, len(step.asked.drawing))
+        broken = frozenset(step.asked.drawing[token_ids < 0].tolist()) if (token_ids < 0).any() else frozenset()
+        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
+
+    def close(self) -> None:
+        self._under_way.clear()
+        self._graphs.clear()
+
+    def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        counts = self._counts
+        for row in plan.stopped:
+            if row in counts.occupied:  # a row may start and stop between two plans that reach us
+                counts.occupied.remove(row)
+                self._host_draws.remove(row)
+        if plan.page_copies:
+            self._pages.copy(plan.page_copies)
+        for start, payload in in_order(plan.started, payloads):
+            self._rows.start(start, payload)
+            row, sampling = start.row, payload.sampling
+            counts.occupied.add(row)
+            counts.num_tokens[row] = len(payload.token_ids)
+            counts.num_computed[row] = start.num_computed
+            counts.num_prompt_tokens[row] = payload.num_prompt_tokens
+            counts.num_prompt_logprobs[row] = -1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs
+            counts.kinds[row] = self._host_draws.add(start, payload)
+        for update in plan.table_updates:
+            self._rows.update_table(update)
+        self._rows.flush()
+
+    def _begin(self, plan: StepPlan) -> UnderWay:
+        if plan.is_empty:
+            return UnderWay(plan, result=StepResult(plan.step_id, NO_TOKENS, NO_TOKENS))
+        asked = self._asked
+        if asked is None or not asked.is_of(plan):
+            asked = self._asked = Asked.by(plan)
+            self._kind = DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
+        if asked.decodes and self._kind is DrawKind.GREEDY:
+            return self._decode(plan, asked)
+        return self._mix(plan, asked)
+
+    # -- steps of one token a row ----------------------------------------------------------------------------------
+
+    def _decode(self, plan: StepPlan, asked: Asked) -> UnderWay:
+        count = len(asked.rows)
+        size = self._graphs.size_for(count)
+        if self._sent is not asked:
+            self._inputs.send_decoding(plan.rows, size)
+            self._sent = asked
+        self._graphs.run(size)
+        self._counts.num_tokens[asked.rows] += 1
+        self._counts.num_computed[asked.rows] += 1
+        return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:count]))
+
+    def _launch_decoding(self, size: int) -> None:
+        batch = self._inputs.decoding_batch(size)
+        self._program.run(batch)
+        logits = self._program.logits(batch, self._inputs.counting[:size])
+        greedy(self._inputs.drawn[:size], logits)
+        self._inputs.advance_decoding(batch)
+
+    # -- any other step --------------------------------------------------------------------------------------------
+
+    def _mix(self, plan: StepPlan, asked: Asked) -> UnderWay:
+        self._sent = None
+        counts, rows = self._counts, asked.rows
+        num_tokens = plan.num_tokens
+        is_prompt = num_tokens > 1
+        num_decoding = int(is_prompt.argmax()) if is_prompt.any() else len(rows)
+        self._inputs.send(plan.rows, num_tokens, plan.draws, num_decoding)
+        batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()))
+        self._program.run(batch)
+        num_drawing = len(asked.drawing)
+        scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
+        result: StepResult | None = None
+        if num_drawing:
+            wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
+            logits = self._program.logits(batch, wanted)
+            if self._kind is DrawKind.GREEDY:
+                greedy(self._inputs.drawn[:num_drawing], logits)
+            else:
+                sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
+                self._inputs.drawn[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
+                result = self._host_draws.result(plan.step_id, asked, sampled, scores)
+        self._inputs.advance(batch)
+        counts.num_computed[rows] += num_tokens
+        counts.num_tokens[asked.drawers] += 1
+        if result is None and scores:
+            turn = self._returns.fetch(self._inputs.drawn[:num_drawing])
+            drawn = self._returns.wait(turn, num_drawing)
+            result = StepResult(plan.step_id, asked.num_new, drawn, prompt_logprobs=scores)
+        if result is not None:
+            return UnderWay(plan, result=result)
+        if not num_drawing:
+            return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:0]))
+        return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:num_drawing]))
+
+    def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:
+        def logits(tokens: IntArray) -> np.ndarray:
+            """On the host, for any number of tokens of the step."""
+            most = self._program.max_logits
+            parts = [
+                self._program.logits(batch, torch.from_numpy(tokens[first : first + most]).to(self._device))
+                .float()
+                .cpu()
+                .numpy()
+                .copy()
+                for first in range(0, len(tokens), most)
+            ]
+            return np.concatenate(parts)
+
+        return logits

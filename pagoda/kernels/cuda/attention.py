@@ -1,0 +1,70 @@
+"""Attention of a step: rows of one token and rows of many go to the kernels made for them."""
+
+from __future__ import annotations
+
+import torch
+
+from pagoda.kernels.base import KVPages
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention, decode_workspace
+from pagoda.kernels.cuda.prefill_attention import prefill_attention
+
+
+class Attention:
+    """Holds the workspace that all layers share; one step at a time may use it."""
+
+    def __init__(self, device: torch.device, max_rows: int, max_context: int) -> None:
+        self._device = device
+        self._max_rows = max_rows
+        self._max_context = max_context
+        self._workspaces: dict[tuple[int, int, int], DecodeWorkspace] = {}
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        batch: DeviceBatch,
+        group: int,
+        scale: float,
+        window: int,
+    ) -> None:
+        table, context_lens = batch.page_tables[group], batch.context_lens
+        count = batch.num_decoding
+        if count:
+            workspace = self._workspace(queries.shape[1], *pages.keys.shape[2:])
+            decode_attention(
+                out[:count],
+                queries[:count],
+                pages.keys,
+                pages.values,
+                table[:count],
+                context_lens[:count],
+                scale,
+                window,
+                workspace,
+            )
+        if count < batch.num_entries:
+            prefill_attention(
+                out[count:],
+                queries[count:],
+                pages.keys,
+                pages.values,
+                table[count:],
+                batch.prompt_starts,
+                context_lens[count:],
+                batch.max_new,
+                scale,
+                window,
+            )
+
+    def num_bytes(self) -> int:
+        tensors = [tensor for one in self._workspaces.values() for tensor in (one.mixed, one.log_totals, one.num_done)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def _workspace(self, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
+        key = (num_heads, num_kv_heads, head_dim)
+        if key not in self._workspaces:
+            sizes = (self._max_rows, *key, self._max_context)
+            self._workspaces[key] = decode_workspace(*sizes, self._device)
+        return self._workspaces[key]
