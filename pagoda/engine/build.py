@@ -56,7 +56,7 @@ class Engine:
 
 def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engine:
     scheduling = scheduler_config(config)  # first, so that a bad setting is refused before anything is loaded
-    path = resolve_model(config.model)
+    path = Path(config.model) if config.load_format == "dummy" else resolve_model(config.model)
     if config.device == "cuda":
         return build_cuda_engine(config, scheduling, path, progress)
     checkpoint = open_checkpoint(path)
