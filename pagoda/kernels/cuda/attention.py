@@ -9,6 +9,9 @@ from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention, decode_workspace
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
 
+# Programs that fill the device twice over; rows that have fewer of their own are cut finer.
+PROGRAMS_IN_ALL = 1056
+
 
 class Attention:
     """Holds the workspace that all layers share; one step at a time may use it."""
@@ -43,6 +46,7 @@ class Attention:
                 scale,
                 window,
                 workspace,
+                programs_per_row=max(1, PROGRAMS_IN_ALL // (count * pages.keys.shape[2])),
             )
         if count < batch.num_entries:
             prefill_attention(
