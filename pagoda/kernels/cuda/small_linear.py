@@ -97,7 +97,7 @@ def small_linear(
         weight.stride(0),
         0 if residual is None else residual.stride(0),
         GATED=gated,
-        ROWS=1 if num_rows == 1 and x.dtype == weight.dtype and x.element_size() > 1 else MOST_ROWS,
+        ROWS=1 if num_rows == 1 else MOST_ROWS,
         BLOCK_OUT=plan.block_out,
         BLOCK_IN=plan.block_in,
         EVEN=num_in % plan.block_in == 0,
@@ -110,13 +110,15 @@ def small_linear(
 def _multiply(weights, numbers, total, ROWS: tl.constexpr):
     """Add [BLOCK_OUT, BLOCK_IN] by [ROWS, BLOCK_IN] to the total; one row keeps its columns apart until the end."""
     if ROWS == 1:
-        return total + weights.to(tl.float32) * numbers.to(tl.float32)
-    if INTERPRETED:
-        return total + tl.dot(weights.to(tl.float32), tl.trans(numbers.to(tl.float32)), input_precision="ieee")
-    if numbers.dtype.is_fp8():
+        total += weights.to(tl.float32) * numbers.to(tl.float32)
+    elif INTERPRETED:
+        total += tl.dot(weights.to(tl.float32), tl.trans(numbers.to(tl.float32)), input_precision="ieee")
+    elif numbers.dtype.is_fp8():
         # The tensor cores add up float8 products in fewer bits than float32; each block starts anew.
-        return total + tl.dot(weights, tl.trans(numbers), max_num_imprecise_acc=0)
-    return tl.dot(weights.to(numbers.dtype), tl.trans(numbers), total, input_precision="ieee")
+        total += tl.dot(weights, tl.trans(numbers), max_num_imprecise_acc=0)
+    else:
+        total = tl.dot(weights.to(numbers.dtype), tl.trans(numbers), total, input_precision="ieee")
+    return total
 
 
 @triton.jit
@@ -172,10 +174,7 @@ def _small_linear(
     numbers = x + tl.minimum(rows, num_rows - 1)[:, None] * x_row + columns[None, :]
     up_offset = num_out.to(tl.int64) * weight_row
 
-    if ROWS == 1:
-        total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
-    else:
-        total = tl.zeros([BLOCK_OUT, ROWS], tl.float32)
+    total = tl.zeros([BLOCK_OUT, BLOCK_IN if ROWS == 1 else ROWS], tl.float32)
     up_total = total
     length = tl.cdiv(tl.cdiv(num_in, BLOCK_IN), num_stretches) * BLOCK_IN
     for start in range(stretch * length, tl.minimum((stretch + 1) * length, num_in), BLOCK_IN):
