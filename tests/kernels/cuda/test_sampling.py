@@ -8,6 +8,7 @@ import torch
 
 from pagoda.kernels.cuda import sampling
 from pagoda.kernels.cuda.sampling import DrawTensors, sample_tokens, sampling_workspace
+from pagoda.kernels.reference.philox import Stream, gumbel_all
 from pagoda.kernels.reference.sampling import sample
 from pagoda.kernels.sampling import Draws, SamplingBatch
 from tests.kernels.cuda.device import DEVICE, DTYPES, on_device, rounded
@@ -15,8 +16,8 @@ from tests.kernels.cuda.device import DEVICE, DTYPES, on_device, rounded
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "CHUNK", 512)
-    monkeypatch.setattr(sampling, "BLOCK", 128)
+    for name, value in (("CHUNK", 1024), ("SMALL_CHUNK", 512), ("FEW_ROWS", 2), ("BLOCK", 256), ("DRAW_BLOCK", 256)):
+        monkeypatch.setattr(sampling, name, value)
 
 
 def tensors(draws: Draws) -> DrawTensors:
@@ -86,3 +87,14 @@ def test_a_row_that_is_no_number_is_reported(temperature: float, bad: float):
 def test_a_row_with_nothing_left_answers():
     tokens, _ = run(on_device(np.full((2, 600), -np.inf, np.float32)), new_draws(2, [0.0, 1.0]))
     assert tokens == [0, 0]
+
+
+@pytest.mark.parametrize("num_rows", [2, 4])
+def test_scores_too_near_for_rough_arithmetic(num_rows: int):
+    """Logits that undo the noise leave scores that differ in float64 alone."""
+    draws = new_draws(num_rows, 1.0)
+    logits = np.empty((num_rows, 600), np.float32)
+    for row in range(num_rows):
+        stream = Stream(draws.seeds[row], draws.sample_indices[row], draws.positions[row])
+        logits[row] = -gumbel_all(stream, 600)
+    assert run(on_device(logits), draws)[0] == sample(logits, SamplingBatch(num_rows, draws=draws)).token_ids.tolist()
