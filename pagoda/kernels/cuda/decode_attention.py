@@ -15,10 +15,27 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, product, softmax_step, token_offsets
 
-SPLIT_LEN = 256
+SPLIT_LEN = 512
+SHARED_SPLIT_LEN = 1024
 # tl.dot takes no fewer rows.
 FEWEST_HEADS = 16
 MERGED_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class DecodeTile:
+    """Tokens that a program takes at a time, and how it is run."""
+
+    block_tokens: int
+    num_warps: int
+    num_stages: int
+
+
+def decode_tile(num_rows: int) -> DecodeTile:
+    """The best of benchmarks/gpu/kernels.py on an H200: many rows want many small programs, few rows large tiles."""
+    if num_rows >= 128:
+        return DecodeTile(32, 2, 4)
+    return DecodeTile(64, 2, 3) if num_rows >= 8 else DecodeTile(128, 4, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +60,8 @@ def decode_workspace(
     device: torch.device | str,
     split_len: int = SPLIT_LEN,
 ) -> DecodeWorkspace:
-    """For up to `num_rows` rows of up to `max_context` tokens."""
-    splits = triton.cdiv(max_context, split_len)
+    """For up to `num_rows` rows of up to `max_context` tokens, some of them shared."""
+    splits = triton.cdiv(max_context, min(split_len, SHARED_SPLIT_LEN)) + 1
     return DecodeWorkspace(
         split_len,
         torch.empty((num_rows, splits, num_heads, head_dim), dtype=torch.float32, device=device),
@@ -64,15 +81,15 @@ def decode_attention(
     window: int,
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
-    block_tokens: int = 64,
-    num_warps: int = 4,
-    num_stages: int = 3,
+    shared_lens: torch.Tensor | None = None,
+    tile: DecodeTile | None = None,
 ) -> None:
     """out[r] = attention of q[r] [H, E] over the context_lens[r] tokens that page_table[r] finds; zeros where it is 0.
 
     Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
     programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
-    the result. Rows of more tokens than the workspace was made for must not occur.
+    the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
+    a row are already in the workspace (see shared_attention.py); the row has others besides.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
@@ -81,6 +98,7 @@ def decode_attention(
     max_splits = workspace.mixed.shape[1]
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
+    tile = tile or decode_tile(num_rows)
     _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,
@@ -88,6 +106,7 @@ def decode_attention(
         v_pages,
         page_table,
         context_lens,
+        shared_lens,
         workspace.mixed,
         workspace.log_totals,
         workspace.num_done,
@@ -109,10 +128,11 @@ def decode_attention(
         WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
-        BLOCK_TOKENS=block_tokens,
+        BLOCK_TOKENS=tile.block_tokens,
+        SHARED_SPLIT_LEN=SHARED_SPLIT_LEN,
         MERGED_TOGETHER=MERGED_TOGETHER,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
     )
 
 
@@ -124,6 +144,7 @@ def _decode(
     v_pages,
     page_table,
     context_lens,
+    shared_lens,
     split_mixed,
     split_totals,
     num_done,
@@ -146,13 +167,19 @@ def _decode(
     PAGE_SIZE: tl.constexpr,
     SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
+    SHARED_SPLIT_LEN: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
 ):
     kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
     context_len = tl.load(context_lens + row)
     first = tl.where(window > 0, tl.maximum(context_len - window, 0), 0)
-    num_splits = tl.cdiv(context_len - first, SPLIT_LEN)
+    num_shared = 0
+    if shared_lens is not None:
+        first = tl.load(shared_lens + row)
+        num_shared = tl.cdiv(first, SHARED_SPLIT_LEN)
+    num_own = tl.cdiv(context_len - first, SPLIT_LEN)
+    num_splits = num_shared + num_own
 
     heads = tl.arange(0, HEAD_BLOCK)
     lanes = tl.arange(0, WIDTH_BLOCK)
@@ -169,7 +196,7 @@ def _decode(
 
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
-    for split in range(program, num_splits, num_programs):
+    for split in range(program, num_own, num_programs):
         begin = first + split * SPLIT_LEN
         end = tl.minimum(begin + SPLIT_LEN, context_len)
         top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
@@ -181,24 +208,24 @@ def _decode(
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            scores = product(queries, tl.trans(key_tile.to(queries.dtype))) * scale
+            scores = product(queries, tl.trans(key_tile.to(queries.dtype)))
             scores = tl.where(is_held[None, :], scores, -float("inf"))
-            top, total, mixed = softmax_step(scores, value_tile.to(queries.dtype), top, total, mixed)
+            top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
         mixed = mixed / total[:, None]
         if num_splits == 1:
             tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)
         else:
-            slots = (row.to(tl.int64) * max_splits + split) * num_kv_heads * GROUP + first_head + heads
+            slots = (row.to(tl.int64) * max_splits + num_shared + split) * num_kv_heads * GROUP + first_head + heads
             tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
             tl.store(split_totals + slots, top + tl.log2(total), mask=is_head)
 
-    if num_splits > 1 and program < num_splits:
-        finished = (num_splits - program + num_programs - 1) // num_programs
+    if num_splits > 1 and program < num_own:
+        finished = (num_own - program + num_programs - 1) // num_programs
         # All threads have stored before one of them says so; acq_rel makes the others' splits visible to the last.
         tl.debug_barrier()
         counter = num_done + row * num_kv_heads + kv_head
         before = tl.atomic_add(counter, finished, sem="acq_rel")
-        if before + finished == num_splits:
+        if before + finished == num_own:
             tl.store(counter, 0)
             group = tl.arange(0, GROUP_BLOCK)
             slots = row.to(tl.int64) * max_splits * num_kv_heads * GROUP + first_head + group

@@ -10,7 +10,16 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, product, softmax_step, token_offsets
+from pagoda.kernels.cuda.tiles import (
+    LOG2_E,
+    LOWEST,
+    find_owner,
+    load_rows,
+    pages_are_paired,
+    product,
+    softmax_step,
+    token_offsets,
+)
 
 # Starts of rows that are looked through together.
 ROWS_TOGETHER = 256
@@ -78,17 +87,6 @@ def prefill_attention(
     )
 
 
-@triton.jit
-def _find_row(row_starts, num_rows, tile, TOKENS: tl.constexpr, ROWS_TOGETHER: tl.constexpr):
-    """The row that a tile belongs to. Row r's tiles begin at row_starts[r] // TOKENS + r: ascending, never too few."""
-    found = 0
-    for start in range(0, num_rows, ROWS_TOGETHER):
-        rows = start + tl.arange(0, ROWS_TOGETHER)
-        first_tiles = tl.load(row_starts + rows, mask=rows < num_rows, other=0) // TOKENS + rows
-        found += tl.sum(((first_tiles <= tile) & (rows < num_rows)).to(tl.int32))
-    return found - 1
-
-
 @triton.jit(do_not_specialize=["window", "num_rows"])
 def _prefill(
     out,
@@ -121,7 +119,7 @@ def _prefill(
     kv_head = tl.program_id(0)
     # The last tiles of a prompt see the most keys: they start first, and the short ones fill the gaps at the end.
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
-    row = _find_row(row_starts, num_rows, tile, TOKENS, ROWS_TOGETHER)
+    row = find_owner(row_starts, num_rows, tile, TOKENS, ROWS_TOGETHER)
     row_start, row_end = tl.load(row_starts + row), tl.load(row_starts + row + 1)
     num_new = row_end - row_start
     first_new = (tile - (row_start // TOKENS + row)) * TOKENS
@@ -202,10 +200,10 @@ def _take_tiles(
         is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
         offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
         key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-        scores = product(queries, tl.trans(key_tile.to(queries.dtype))) * scale
+        scores = product(queries, tl.trans(key_tile.to(queries.dtype)))
         if MASKED:
             is_seen = (positions[None, :] >= first_seen[:, None]) & (positions[None, :] <= last_seen[:, None])
             scores = tl.where(is_seen, scores, -float("inf"))
         value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-        top, total, mixed = softmax_step(scores, value_tile.to(queries.dtype), top, total, mixed)
+        top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
     return top, total, mixed

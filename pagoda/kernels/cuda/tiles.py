@@ -22,6 +22,20 @@ def pages_are_paired(k_pages, v_pages) -> bool:
 
 
 @triton.jit
+def find_owner(starts, num_owners, tile, SIZE: tl.constexpr, TOGETHER: tl.constexpr):
+    """The row or group that a tile of SIZE items belongs to, where owner o has the items [starts[o], starts[o + 1]).
+
+    Its tiles begin at starts[o] // SIZE + o: ascending and never too few, so a grid of items // SIZE + owners serves.
+    """
+    found = 0
+    for start in range(0, num_owners, TOGETHER):
+        owners = start + tl.arange(0, TOGETHER)
+        first_tiles = tl.load(starts + owners, mask=owners < num_owners, other=0) // SIZE + owners
+        found += tl.sum(((first_tiles <= tile) & (owners < num_owners)).to(tl.int32))
+    return found - 1
+
+
+@triton.jit
 def token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE: tl.constexpr):
     """Where the tokens at these positions of a row begin, one offset each."""
     pages = tl.load(table + positions // PAGE_SIZE, mask=is_held, other=0)
@@ -31,9 +45,9 @@ def token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZ
 @triton.jit
 def load_rows(base, offsets, is_held, lanes, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """[rows, BLOCK] numbers at base + offsets; zero where a row is not held and beyond the width."""
-    if WIDTH == BLOCK:
-        return tl.load(base + offsets[:, None] + lanes[None, :], mask=is_held[:, None], other=0.0)
-    mask = is_held[:, None] & (lanes < WIDTH)[None, :]
+    mask = is_held[:, None]
+    if WIDTH < BLOCK:
+        mask = mask & (lanes < WIDTH)[None, :]
     return tl.load(base + offsets[:, None] + lanes[None, :], mask=mask, other=0.0)
 
 
@@ -41,15 +55,18 @@ def load_rows(base, offsets, is_held, lanes, WIDTH: tl.constexpr, BLOCK: tl.cons
 def product(x, y):
     """x @ y in float32; float32 inputs are not shortened on their way into the tensor cores."""
     if INTERPRETED:  # the interpreter would multiply the bits of bf16 as integers
-        return tl.dot(x.to(tl.float32), y.to(tl.float32), input_precision="ieee")
+        x, y = x.to(tl.float32), y.to(tl.float32)
     return tl.dot(x, y, input_precision="ieee")
 
 
 @triton.jit
-def softmax_step(scores, values, top, total, mixed):
-    """Take in one tile: scores [M, N] with -inf where hidden, values [N, E]; the state is [M], [M] and [M, E]."""
-    new_top = tl.maximum(top, tl.max(scores, 1))
-    weights = tl.exp2(scores - new_top[:, None])
+def softmax_step(scores, scale, values, top, total, mixed):
+    """Take in one tile: scores [M, N] with -inf where hidden, values [N, E]; the state is [M], [M] and [M, E].
+
+    The scale is positive. It comes last, where it costs no instruction of its own.
+    """
+    new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - new_top[:, None])
     shrink = tl.exp2(top - new_top)
     total = total * shrink + tl.sum(weights, 1)
     mixed = mixed * shrink[:, None] + product(weights.to(values.dtype), values)

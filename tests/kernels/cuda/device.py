@@ -15,7 +15,7 @@ TOLERANCES = {"f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
 
 
 def on_device(array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(DEVICE, dtype)
+    return torch.tensor(array).to(DEVICE, dtype)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.kernels.cuda.decode_attention import decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DEVICE,
@@ -50,7 +50,7 @@ class Decode:
             self.window,
             self.workspace,
             programs_per_row=programs_per_row,
-            block_tokens=16,
+            tile=DecodeTile(16, 4, 3),
         )
         assert not self.workspace.num_done.any()
         return out
