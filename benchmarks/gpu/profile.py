@@ -11,11 +11,10 @@ from pagoda import LLM, SamplingParams
 from pagoda.bench.workloads import FIXED
 
 NUM_STEPS = 8
-SETTLING_STEPS = 40
-SHOWN = 24
+SHOWN = 14
 
 
-def profiled(llm: LLM, work: str) -> None:
+def profiled(llm: LLM, work: str, num_before: int) -> None:
     """Run into the middle of a workload, then look at some of its steps."""
     llm.reset_prefix_cache()
     loop = llm.engine.loop
@@ -28,7 +27,7 @@ def profiled(llm: LLM, work: str) -> None:
     ]
     for request in requests:
         llm._open(request, None)
-    for _ in range(SETTLING_STEPS):
+    for _ in range(num_before):
         llm._turn()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(NUM_STEPS):

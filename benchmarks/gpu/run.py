@@ -121,6 +121,7 @@ def main() -> int:
     parser.add_argument("--rows", default="all", help="names from the table, with commas")
     parser.add_argument("--check", action="store_true", help="hold every kernel against its twin first")
     parser.add_argument("--profile", default="", help="rows to look into, kernel by kernel")
+    parser.add_argument("--before", type=int, default=40, help="steps before those that are looked into")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
     parser.add_argument("--page", type=int, default=16, help="tokens in a page")
@@ -153,7 +154,7 @@ def main() -> int:
             lines.append(table_line(row, measure(llm, row, args.repeats)))
             print("  ".join(lines[-1]), flush=True)
             if row.name in args.profile.split(","):
-                profiled(llm, row.work)
+                profiled(llm, row.work, args.before)
     print_table("Tokens a second (ttft1k: milliseconds)", HEADER, lines)
     return 0
 

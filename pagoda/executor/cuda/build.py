@@ -9,13 +9,15 @@ import torch
 from pagoda.core.cache import KVCacheType
 from pagoda.core.errors import InvalidRequest
 from pagoda.executor.cuda.device_rows import DeviceRows
-from pagoda.executor.cuda.executor import CudaExecutor
+from pagoda.executor.cuda.executor import CudaExecutor, DeviceParts
 from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.memory import MemoryPlan
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.program import Program
 from pagoda.kernels.cuda.recorder import Recorder
+from pagoda.kernels.cuda.sampling import sampling_workspace
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
@@ -82,8 +84,15 @@ class CudaBuilder:
         pages = DevicePages(groups, memory.num_pages, page_size, self._dtype, device)
         self._program.bind(pages.layers)
         rows = DeviceRows(max_num_seqs, memory.max_model_len, page_size, len(groups), device)
-        inputs = StepInputs(rows, max_num_seqs, self._max_tokens, page_size, device)
-        return CudaExecutor(self._program, rows, inputs, pages, max_num_seqs, end_token_ids, sample, device)
+        vocab_size = self._model.config.vocab_size
+        inputs = StepInputs(rows, max_num_seqs, self._max_tokens, page_size, vocab_size, device)
+        sharing = None
+        if not groups[0].window:
+            sharing = PageSharing(max_num_seqs, memory.max_model_len, page_size, device)
+        parts = DeviceParts(
+            self._program, rows, inputs, pages, sharing, sampling_workspace(max_num_seqs, vocab_size, device)
+        )
+        return CudaExecutor(parts, max_num_seqs, end_token_ids, sample, device)
 
 
 def _stored_type(model: Model) -> torch.dtype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -15,17 +15,32 @@ from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.device_rows import DeviceRows
 from pagoda.executor.cuda.drawing import DrawKind, HostDraws
-from pagoda.executor.cuda.graphs import DecodeGraphs
+from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
 from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.rows import in_order
 from pagoda.kernels.cuda.batch import DeviceBatch
-from pagoda.kernels.cuda.greedy import greedy
 from pagoda.kernels.cuda.program import Program
+from pagoda.kernels.cuda.sampling import SamplingWorkspace, sample_tokens
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceParts:
+    """What lives on the device."""
+
+    program: Program
+    rows: DeviceRows
+    inputs: StepInputs
+    pages: DevicePages
+    sharing: PageSharing | None
+    """None: the model has no layers that see everything."""
+    sampling: SamplingWorkspace
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,6 +50,7 @@ class UnderWay:
     plan: StepPlan
     asked: Asked | None = None
     turn: int = 0
+    num_outcomes: int = 0
     result: StepResult | None = None
 
 
@@ -62,27 +78,27 @@ class CudaExecutor:
 
     def __init__(
         self,
-        program: Program,
-        rows: DeviceRows,
-        inputs: StepInputs,
-        pages: DevicePages,
+        parts: DeviceParts,
         max_num_seqs: int,
         end_token_ids: Iterable[int],
         host_sample: Callable[[np.ndarray, SamplingBatch], SampledTokens],
         device: torch.device,
     ) -> None:
-        self._program = program
-        self._rows = rows
-        self._inputs = inputs
-        self._pages = pages
+        self._program = parts.program
+        self._rows = parts.rows
+        self._inputs = parts.inputs
+        self._pages = parts.pages
+        self._sharing = parts.sharing
+        self._sampling = parts.sampling
         self._device = device
         self._counts = HostCounts.of(max_num_seqs)
         self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
-        self._returns = Returns(max_num_seqs, device)
+        self._returns = Returns(2 * max_num_seqs, device)
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
         self._asked: Asked | None = None  # by the last plan
         self._kind = DrawKind.GREEDY
         self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
+        self._variant = Variant(0)  # of that batch
         self._under_way: deque[UnderWay] = deque()
 
     @property
@@ -91,11 +107,8 @@ class CudaExecutor:
 
     def warm_up(self) -> None:
         """Capture the graphs of all sizes, the largest first."""
-        nobody = np.zeros(0, np.int32)
         for size in reversed(self._graphs.sizes):
-            self._inputs.send_decoding(nobody, size)
-            self._graphs.capture(size)
-        self._sent = None
+            self._capture(Variant(size))
 
     def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         assert len(self._under_way) <= self.lateness, "collect the results of earlier steps first"
@@ -104,11 +117,14 @@ class CudaExecutor:
 
     def collect(self) -> StepResult:
         step = self._under_way.popleft()
-        if step.result is not None:
-            return step.result
+        return step.result if step.result is not None else self._wait_for(step)
+
+    def _wait_for(self, step: UnderWay) -> StepResult:
         assert step.asked is not None
-        token_ids = self._returns.wait(step.turn, len(step.asked.drawing))
-        broken = frozenset(step.asked.drawing[token_ids < 0].tolist()) if (token_ids < 0).any() else frozenset()
+        outcomes = self._returns.wait(step.turn, 2 * step.num_outcomes)
+        count = len(step.asked.drawing)
+        token_ids, is_broken = outcomes[:count], outcomes[step.num_outcomes : step.num_outcomes + count]
+        broken = frozenset(step.asked.drawing[is_broken > 0].tolist()) if is_broken.any() else NOTHING
         return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
 
     def close(self) -> None:
@@ -131,9 +147,13 @@ class CudaExecutor:
             counts.num_computed[row] = start.num_computed
             counts.num_prompt_tokens[row] = payload.num_prompt_tokens
             counts.num_prompt_logprobs[row] = -1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs
+            if self._sharing is not None:
+                self._sharing.start(start)
             counts.kinds[row] = self._host_draws.add(start, payload)
         for update in plan.table_updates:
             self._rows.update_table(update)
+            if self._sharing is not None:
+                self._sharing.update(update)
         self._rows.flush()
 
     def _begin(self, plan: StepPlan) -> UnderWay:
@@ -150,22 +170,43 @@ class CudaExecutor:
     # -- steps of one token a row ----------------------------------------------------------------------------------
 
     def _decode(self, plan: StepPlan, asked: Asked) -> UnderWay:
-        count = len(asked.rows)
-        size = self._graphs.size_for(count)
         if self._sent is not asked:
-            self._inputs.send_decoding(plan.rows, size)
-            self._sent = asked
-        self._graphs.run(size)
+            self._send_decoding(plan, asked)
+        size = self._variant.size
+        self._graphs.run(self._variant)
         self._counts.num_tokens[asked.rows] += 1
         self._counts.num_computed[asked.rows] += 1
-        return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:count]))
+        return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size)
 
-    def _launch_decoding(self, size: int) -> None:
-        batch = self._inputs.decoding_batch(size)
+    def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
+        groups = self._sharing.find(asked.rows, self._counts.num_computed) if self._sharing is not None else []
+        variant = Variant(self._graphs.size_for(len(asked.rows)), is_shared=bool(groups))
+        if self._graphs.wants(variant):
+            self._capture(variant)
+        if self._sharing is not None and groups:
+            self._sharing.send(groups)
+        self._inputs.send_decoding(plan.rows, variant.size)
+        self._sent, self._variant = asked, variant
+
+    def _capture(self, variant: Variant) -> None:
+        """On padding: the step that is captured must change nothing."""
+        if self._sharing is not None and variant.is_shared:
+            self._sharing.send([])
+        self._inputs.send_decoding(NO_TOKENS, variant.size)
+        self._graphs.capture(variant)
+        self._sent = None
+
+    def _launch_decoding(self, variant: Variant) -> None:
+        shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
+        batch = self._inputs.decoding_batch(variant.size, shared)
         self._program.run(batch)
-        logits = self._program.logits(batch, self._inputs.counting[:size])
-        greedy(self._inputs.drawn[:size], logits)
+        self._choose(self._program.logits(batch, self._inputs.counting[: variant.size]))
         self._inputs.advance_decoding(batch)
+
+    def _choose(self, logits: torch.Tensor) -> None:
+        count = len(logits)
+        outcomes = self._inputs.outcomes(count)
+        sample_tokens(outcomes[:count], outcomes[count:], logits, self._sampling)
 
     # -- any other step --------------------------------------------------------------------------------------------
 
@@ -185,23 +226,18 @@ class CudaExecutor:
             wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
             logits = self._program.logits(batch, wanted)
             if self._kind is DrawKind.GREEDY:
-                greedy(self._inputs.drawn[:num_drawing], logits)
+                self._choose(logits)
             else:
                 sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
-                self._inputs.drawn[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
+                self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
                 result = self._host_draws.result(plan.step_id, asked, sampled, scores)
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
-        if result is None and scores:
-            turn = self._returns.fetch(self._inputs.drawn[:num_drawing])
-            drawn = self._returns.wait(turn, num_drawing)
-            result = StepResult(plan.step_id, asked.num_new, drawn, prompt_logprobs=scores)
         if result is not None:
             return UnderWay(plan, result=result)
-        if not num_drawing:
-            return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:0]))
-        return UnderWay(plan, asked, self._returns.fetch(self._inputs.drawn[:num_drawing]))
+        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
+        return UnderWay(plan, result=replace(self._wait_for(step), prompt_logprobs=scores)) if scores else step
 
     def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:
         def logits(tokens: IntArray) -> np.ndarray:

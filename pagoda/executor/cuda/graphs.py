@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -14,14 +15,22 @@ def bucket_sizes(most: int) -> list[int]:
     return sorted({min(size, most) for size in sizes if size < most} | {most})
 
 
-class DecodeGraphs:
-    """`launch(n)` launches a step of n entries on memory that lies still. Without a GPU it is called every time."""
+@dataclass(frozen=True)
+class Variant:
+    """What is captured as one graph: so many entries, with or without pages that they share."""
 
-    def __init__(self, launch: Callable[[int], None], most: int, device: torch.device) -> None:
+    size: int
+    is_shared: bool = False
+
+
+class DecodeGraphs:
+    """`launch` launches a step on memory that lies still. Without a GPU it is called every time."""
+
+    def __init__(self, launch: Callable[[Variant], None], most: int, device: torch.device) -> None:
         self._launch = launch
         self._sizes = bucket_sizes(most)
         self._captures = device.type == "cuda"
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
 
     @property
@@ -33,23 +42,27 @@ class DecodeGraphs:
             return num_entries
         return self._sizes[bisect_left(self._sizes, num_entries)]
 
-    def run(self, size: int) -> None:
-        graph = self._graphs.get(size)
+    def run(self, variant: Variant) -> None:
+        graph = self._graphs.get(variant)
         if graph is None:
-            self._launch(size)
+            self._launch(variant)
         else:
             graph.replay()
 
-    def capture(self, size: int) -> None:
+    def wants(self, variant: Variant) -> bool:
+        """Whether it could be captured and was not."""
+        return self._captures and variant not in self._graphs
+
+    def capture(self, variant: Variant) -> None:
         """The inputs must be padding alone: the step runs once before it is captured, so that its kernels are built."""
-        if not self._captures or size in self._graphs:
+        if not self.wants(variant):
             return
-        self._launch(size)
+        self._launch(variant)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            self._launch(size)
-        self._graphs[size] = graph
+            self._launch(variant)
+        self._graphs[variant] = graph
 
     def clear(self) -> None:
         self._graphs.clear()

@@ -8,6 +8,7 @@ from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention, decode_workspace
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
+from pagoda.kernels.cuda.shared_attention import shared_attention
 
 # Programs that fill the device twice over; rows that have fewer of their own are cut finer.
 PROGRAMS_IN_ALL = 1056
@@ -35,19 +36,7 @@ class Attention:
         table, context_lens = batch.page_tables[group], batch.context_lens
         count = batch.num_decoding
         if count:
-            workspace = self._workspace(queries.shape[1], *pages.keys.shape[2:])
-            decode_attention(
-                out[:count],
-                queries[:count],
-                pages.keys,
-                pages.values,
-                table[:count],
-                context_lens[:count],
-                scale,
-                window,
-                workspace,
-                programs_per_row=max(1, PROGRAMS_IN_ALL // (count * pages.keys.shape[2])),
-            )
+            self._decode(out[:count], queries[:count], pages, table[:count], context_lens[:count], batch, scale, window)
         if count < batch.num_entries:
             prefill_attention(
                 out[count:],
@@ -61,6 +50,27 @@ class Attention:
                 scale,
                 window,
             )
+
+    def _decode(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        table: torch.Tensor,
+        context_lens: torch.Tensor,
+        batch: DeviceBatch,
+        scale: float,
+        window: int,
+    ) -> None:
+        num_rows, num_heads = queries.shape[:2]
+        num_kv_heads, head_dim = pages.keys.shape[2:]
+        workspace = self._workspace(num_heads, num_kv_heads, head_dim)
+        programs_per_row = max(1, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
+        where = (out, queries, pages.keys, pages.values, table, context_lens)
+        if batch.shared is not None and not window:
+            shared_attention(*where, batch.shared, scale, workspace, programs_per_row)
+        else:
+            decode_attention(*where, scale, window, workspace, programs_per_row)
 
     def num_bytes(self) -> int:
         tensors = [tensor for one in self._workspaces.values() for tensor in (one.mixed, one.log_totals, one.num_done)]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pagoda.kernels.cuda.shared_attention import SharedRows
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceBatch:
@@ -26,6 +28,8 @@ class DeviceBatch:
     num_decoding: int
     max_new: int
     """Most tokens of one entry."""
+    shared: SharedRows | None = None
+    """Decoding entries that begin with the same pages of the first cache group."""
 
     @property
     def num_tokens(self) -> int:

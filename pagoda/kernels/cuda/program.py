@@ -15,7 +15,7 @@ from pagoda.kernels.cuda import recorder as recorded
 from pagoda.kernels.cuda.activation import gated, quantize
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.batch import DeviceBatch
-from pagoda.kernels.cuda.linear import Matrix
+from pagoda.kernels.cuda.linear import Matrix, workspace_for
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.places import Places
 from pagoda.kernels.cuda.recorder import Call, Recorder
@@ -57,10 +57,13 @@ class Program:
         self.max_logits = max_logits
         self._body: list[Step] = []
         self._head: list[Step] = []
-        for call in calls:
+        self._matrices: list[Matrix] = []
+        self._gated_product: Matrix | None = None  # the product whose gate comes next, where it can do that too
+        for call, after in zip(calls, [*calls[1:], None], strict=True):
             in_head = call.out is not None and call.out.is_rows
-            (self._head if in_head else self._body).append(self._step(call))
+            (self._head if in_head else self._body).append(self._step(call, after))
         self._logits = logits
+        self._linear_workspace = workspace_for(self._matrices, weights.device)
         weights.finish()
 
     def run(self, batch: DeviceBatch) -> None:
@@ -81,12 +84,15 @@ class Program:
     def num_bytes(self) -> int:
         return self._places.num_bytes() + self._attention.num_bytes()
 
-    def _step(self, call: Call) -> Step:
+    def _step(self, call: Call, after: Call | None) -> Step:
         match call:
             case recorded.Embed():
                 return partial(self._embed, call, self._weights.matrix((call.weight,)))
             case fusion.Project():
-                return partial(self._project, call, self._matrix(call))
+                gate = after if isinstance(after, fusion.Gate) and _is_joinable(call, after) else None
+                matrix = self._matrix(call)
+                self._gated_product = matrix if gate is not None else None
+                return partial(self._project, call, matrix, gate)
             case fusion.PlainNorm():
                 return partial(self._norm, call, self._weights.vector(call.norm.weight))
             case fusion.AddNorm():
@@ -96,7 +102,7 @@ class Program:
             case recorded.Attend():
                 return partial(self._attend, call)
             case fusion.Gate():
-                return partial(self._gate, call)
+                return partial(self._gate, call, self._gated_product)
             case fusion.Quantize():
                 return partial(self._quantize, call)
             case recorded.TakeRows():
@@ -114,8 +120,11 @@ class Program:
         weights: Sequence[Weight] = [product.weight for product in products]
         bias = self._weights.bias([product.bias for product in products], [weight.shape[0] for weight in weights])
         if call.takes_bytes:
-            return Matrix(*self._weights.fp8_matrix(weights), bias=bias)
-        return Matrix(self._weights.matrix(weights), bias=bias)
+            matrix = Matrix(*self._weights.fp8_matrix(weights), bias=bias)
+        else:
+            matrix = Matrix(self._weights.matrix(weights), bias=bias)
+        self._matrices.append(matrix)
+        return matrix
 
     def _head_norms(self, call: fusion.RopeWrite) -> HeadNorms | None:
         if call.query_norm is None or call.key_norm is None:
@@ -126,10 +135,14 @@ class Program:
     def _embed(self, call: Call, matrix: torch.Tensor, batch: DeviceBatch, count: int) -> None:
         torch.index_select(matrix, 0, batch.token_ids, out=self._places.view(call.out, count))
 
-    def _project(self, call: fusion.Project, matrix: Matrix, _batch: DeviceBatch, count: int) -> None:
+    def _project(
+        self, call: fusion.Project, matrix: Matrix, gate: fusion.Gate | None, _batch: DeviceBatch, count: int
+    ) -> None:
         x = call.reads[0]
         scales = self._places.scales(x, count) if call.takes_bytes else None
-        matrix.multiply(self._places.view(x, count), self._places.view(call.out, count), scales)
+        is_gated = gate is not None and matrix.is_small(count)
+        out = self._places.view(gate.out if gate is not None and is_gated else call.out, count)
+        matrix.multiply(self._places.view(x, count), out, self._linear_workspace, scales, is_gated)
 
     def _norm(self, call: fusion.PlainNorm, weight: torch.Tensor, _batch: DeviceBatch, count: int) -> None:
         x, out = self._places.view(call.reads[0], count), self._places.view(call.out, count)
@@ -173,7 +186,9 @@ class Program:
         out = self._places.view(call.out, count).view(count, -1, head_dim)
         self._attention(out, queries, pages, batch, call.group, call.scale, call.window)
 
-    def _gate(self, call: fusion.Gate, _batch: DeviceBatch, count: int) -> None:
+    def _gate(self, call: fusion.Gate, product: Matrix | None, _batch: DeviceBatch, count: int) -> None:
+        if product is not None and product.is_small(count):
+            return  # the product has done it
         gate, up = (self._places.view(symbol, count) for symbol in call.reads)
         scales = self._places.scales(call.out, count) if call.makes_bytes else None
         gated(self._places.view(call.out, count), gate, up, call.is_gelu, scales)
@@ -197,6 +212,14 @@ class Program:
         x, out = self._places.view(call.reads[0], count), self._places.view(call.out, count)
         torch.div(x, call.cap, out=out)
         out.tanh_().mul_(call.cap)
+
+
+def _is_joinable(call: fusion.Project, gate: fusion.Gate) -> bool:
+    """Whether the product's two parts are the gate's inputs, and nothing stands between."""
+    parts = [product.out.value for product in call.products if product.out is not None]
+    has_bias = any(product.bias is not None for product in call.products)
+    is_plain = not (gate.is_gelu or gate.makes_bytes or has_bias)
+    return is_plain and parts == [symbol.value for symbol in gate.reads]
 
 
 def _rope_tables(rope: RopeFrequencies, num_positions: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -134,6 +134,7 @@ def _advance_kernel(
     draws,
     drawn,
     num_entries,
+    vocab_size,
     BLOCK: tl.constexpr,
 ):
     entries = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -143,8 +144,8 @@ def _advance_kernel(
     length = tl.load(context_lens + entries, mask=is_real, other=0)
     tl.store(num_computed + row * scalar_stride, length, mask=is_real)
     draw = tl.load(draws + entries, mask=is_real, other=-1)
-    # A broken row drew -1, and its next token must still be one.
-    token = tl.maximum(tl.load(drawn + draw, mask=draw >= 0, other=0), 0)
+    token = tl.load(drawn + draw, mask=draw >= 0, other=0)
+    token = tl.where((token >= 0) & (token < vocab_size), token, 0)  # what a broken row drew may be no token
     tl.store(token_ids + row * token_stride + length, token, mask=draw >= 0)
 
 
@@ -155,6 +156,7 @@ def advance(
     context_lens: torch.Tensor,
     draws: torch.Tensor,
     drawn: torch.Tensor,
+    vocab_size: int,
 ) -> None:
     """The step is done: entry i has computed context_lens[i] tokens; drawn[draws[i]] follows, unless draws[i] is -1."""
     launcher: Any = _advance_kernel[(triton.cdiv(rows.shape[0], 128),)]
@@ -168,6 +170,7 @@ def advance(
         draws,
         drawn,
         rows.shape[0],
+        vocab_size,
         BLOCK=128,
         num_warps=4,
     )
