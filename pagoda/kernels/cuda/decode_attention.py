@@ -13,10 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, product, softmax_step, token_offsets
+from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
 
 SPLIT_LEN = 512
-SHARED_SPLIT_LEN = 1024
+SHARED_SPLIT_LEN = 512
 # tl.dot takes no fewer rows.
 FEWEST_HEADS = 16
 MERGED_TOGETHER = 8
@@ -32,10 +32,8 @@ class DecodeTile:
 
 
 def decode_tile(num_rows: int) -> DecodeTile:
-    """The best of benchmarks/gpu/kernels.py on an H200: many rows want many small programs, few rows large tiles."""
-    if num_rows >= 128:
-        return DecodeTile(32, 2, 4)
-    return DecodeTile(64, 2, 3) if num_rows >= 8 else DecodeTile(128, 4, 2)
+    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless there are only a few programs."""
+    return DecodeTile(32, 1, 4) if num_rows >= 8 else DecodeTile(32, 2, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +47,11 @@ class DecodeWorkspace:
     mixed: torch.Tensor  # [rows, splits, H, E] float32
     log_totals: torch.Tensor  # [rows, splits, H] float32
     num_done: torch.Tensor  # [rows, K] int32
+
+
+def decode_split_len(num_rows: int, max_context: int) -> int:
+    """The split length that is fastest on an H200: few short rows fill the device only when they are cut finely."""
+    return 64 if num_rows <= 8 and max_context <= 2048 else SPLIT_LEN
 
 
 def decode_workspace(
@@ -89,7 +92,7 @@ def decode_attention(
     Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
     programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
-    a row are already in the workspace (see shared_attention.py); the row has others besides.
+    a row are already in the workspace, as its first splits (see shared_attention.py); the row has others besides.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
@@ -178,8 +181,7 @@ def _decode(
     if shared_lens is not None:
         first = tl.load(shared_lens + row)
         num_shared = tl.cdiv(first, SHARED_SPLIT_LEN)
-    num_own = tl.cdiv(context_len - first, SPLIT_LEN)
-    num_splits = num_shared + num_own
+    num_splits = tl.cdiv(context_len - first, SPLIT_LEN)
 
     heads = tl.arange(0, HEAD_BLOCK)
     lanes = tl.arange(0, WIDTH_BLOCK)
@@ -196,19 +198,25 @@ def _decode(
 
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
-    for split in range(program, num_own, num_programs):
+    for split in range(program, num_splits, num_programs):
         begin = first + split * SPLIT_LEN
         end = tl.minimum(begin + SPLIT_LEN, context_len)
         top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
         total = tl.zeros([HEAD_BLOCK], tl.float32)
         mixed = tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], tl.float32)
+        if split == 0:
+            for shared_split in range(num_shared):
+                slots = (row.to(tl.int64) * max_splits + shared_split) * num_kv_heads * GROUP + first_head + heads
+                top, total, mixed = _take_in(
+                    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
+                )
         for start in range(begin, end, BLOCK_TOKENS):
             positions = start + tl.arange(0, BLOCK_TOKENS)
             is_held = positions < end
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            scores = product(queries, tl.trans(key_tile.to(queries.dtype)))
+            scores = score(queries, key_tile)
             scores = tl.where(is_held[None, :], scores, -float("inf"))
             top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
         mixed = mixed / total[:, None]
@@ -219,16 +227,16 @@ def _decode(
             tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
             tl.store(split_totals + slots, top + tl.log2(total), mask=is_head)
 
-    if num_splits > 1 and program < num_own:
-        finished = (num_own - program + num_programs - 1) // num_programs
+    if num_splits > 1 and program < num_splits:
+        finished = (num_splits - program + num_programs - 1) // num_programs
         # All threads have stored before one of them says so; acq_rel makes the others' splits visible to the last.
         tl.debug_barrier()
         counter = num_done + row * num_kv_heads + kv_head
         before = tl.atomic_add(counter, finished, sem="acq_rel")
-        if before + finished == num_own:
+        if before + finished == num_splits:
             tl.store(counter, 0)
             group = tl.arange(0, GROUP_BLOCK)
-            slots = row.to(tl.int64) * max_splits * num_kv_heads * GROUP + first_head + group
+            slots = (row.to(tl.int64) * max_splits + num_shared) * num_kv_heads * GROUP + first_head + group
             merged = _merge(
                 split_mixed, split_totals, slots, num_kv_heads * GROUP, num_splits, group < GROUP, lanes,
                 GROUP_BLOCK, WIDTH, WIDTH_BLOCK, MERGED_TOGETHER
@@ -236,6 +244,18 @@ def _decode(
             merged_result = out + row.to(tl.int64) * out_row + (first_head + group)[:, None] * out_head + lanes[None, :]
             is_merged = (group < GROUP)[:, None] & (lanes < WIDTH)[None, :]
             tl.store(merged_result, merged.to(out.dtype.element_ty), mask=is_merged)
+
+
+@triton.jit
+def _take_in(
+    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH: tl.constexpr
+):  # fmt: skip
+    """A finished split, taken into a softmax under way."""
+    log_totals = tl.load(split_totals + slots, mask=is_head, other=0.0)
+    parts = tl.load(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mask=is_number, other=0.0)
+    new_top = tl.maximum(top, log_totals)
+    share, shrink = tl.exp2(log_totals - new_top), tl.exp2(top - new_top)
+    return new_top, total * shrink + share, mixed * shrink[:, None] + parts * share[:, None]
 
 
 @triton.jit

@@ -6,9 +6,12 @@ a tile too. Programs find their rows on the device: the grid follows from the sh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
@@ -16,13 +19,39 @@ from pagoda.kernels.cuda.tiles import (
     find_owner,
     load_rows,
     pages_are_paired,
-    product,
+    score,
     softmax_step,
     token_offsets,
 )
 
 # Starts of rows that are looked through together.
 ROWS_TOGETHER = 256
+
+
+@dataclass(frozen=True)
+class PrefillTile:
+    """Lines of queries (a token times a head) and tokens of keys that a program multiplies, and how it is run."""
+
+    lines: int
+    block_tokens: int
+    num_warps: int
+    num_stages: int
+
+
+def prefill_tile(longest: int, num_tokens: int, new_apart: bool) -> PrefillTile:
+    """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and the tokens of the step."""
+    if longest < 128:
+        return PrefillTile(max(16, triton.next_power_of_2(longest)), 64, 4, 3)
+    if new_apart:
+        return PrefillTile(128, 128, 8, 3) if num_tokens > 2048 else PrefillTile(128, 64, 8, 3)
+    return PrefillTile(128, 64, 4, 3) if num_tokens > 2048 else PrefillTile(128, 64, 8, 2)
+
+
+def _by_tiles(new: torch.Tensor, block_tokens: int) -> TensorDescriptor:
+    """[T, K, E] as the copy engine takes it: tiles of some tokens of one head."""
+    assert new.stride(2) == 1 and new.stride(1) == new.shape[2]
+    shape = [new.shape[0], new.shape[1] * new.shape[2]]
+    return TensorDescriptor(new, shape, [new.stride(0), 1], [block_tokens, new.shape[2]])
 
 
 def prefill_attention(
@@ -36,15 +65,16 @@ def prefill_attention(
     max_new: int,
     scale: float,
     window: int,
-    block_queries: int | None = None,
-    block_tokens: int = 128,
-    num_warps: int | None = None,
-    num_stages: int = 2,
+    k_new: torch.Tensor | None = None,
+    v_new: torch.Tensor | None = None,
+    tile: PrefillTile | None = None,
 ) -> None:
     """out, q: [T, H, E]; row r owns the tokens [row_starts[r], row_starts[r + 1]), the last of its context_lens[r].
 
     The keys and values of the new tokens already lie in the pages. No row has more than `max_new` new tokens; it
-    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone.
+    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. Rows that have nothing cached
+    read `k_new` and `v_new` [T, K, E] instead of the pages where these are given, which is faster: the device copies
+    whole tiles. Padding in these two must be finite.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
@@ -53,8 +83,9 @@ def prefill_attention(
     num_rows = len(context_lens)
     group = num_heads // num_kv_heads
     group_block = triton.next_power_of_2(group)
-    rows_in_tile = block_queries or max(16, group_block, min(128, triton.next_power_of_2(max_new * group_block)))
-    tokens_in_tile = rows_in_tile // group_block
+    new_apart = k_new is not None and v_new is not None and head_dim == triton.next_power_of_2(head_dim)
+    tile = tile or prefill_tile(max_new * group_block, num_tokens, new_apart)
+    tokens_in_tile = max(tile.lines, group_block) // group_block
     _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
         out,
         q,
@@ -74,16 +105,19 @@ def prefill_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
+        _by_tiles(k_new, tile.block_tokens) if new_apart else None,
+        _by_tiles(v_new, tile.block_tokens) if new_apart else None,
         GROUP=group,
         GROUP_BLOCK=group_block,
         TOKENS=tokens_in_tile,
         WIDTH=head_dim,
         WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
         PAGE_SIZE=page_size,
-        BLOCK_TOKENS=block_tokens,
+        BLOCK_TOKENS=tile.block_tokens,
         ROWS_TOGETHER=ROWS_TOGETHER,
-        num_warps=num_warps or (8 if rows_in_tile >= 128 else 4),
-        num_stages=num_stages,
+        NEW_APART=new_apart,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
     )
 
 
@@ -107,6 +141,8 @@ def _prefill(
     token_stride,
     kv_head_stride,
     table_row,
+    k_new,
+    v_new,
     GROUP: tl.constexpr,
     GROUP_BLOCK: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -115,6 +151,7 @@ def _prefill(
     PAGE_SIZE: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     ROWS_TOGETHER: tl.constexpr,
+    NEW_APART: tl.constexpr,
 ):
     kv_head = tl.program_id(0)
     # The last tiles of a prompt see the most keys: they start first, and the short ones fill the gaps at the end.
@@ -153,57 +190,69 @@ def _prefill(
     top = tl.full([TOKENS * GROUP_BLOCK], LOWEST, tl.float32)
     total = tl.zeros([TOKENS * GROUP_BLOCK], tl.float32)
     mixed = tl.zeros([TOKENS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
-    if masked_until > begin:
-        top, total, mixed = _take_tiles(
-            queries, keys, values, table, begin, masked_until, last_token, first_seen, last_seen, scale,
-            page_stride, token_stride, lanes, top, total, mixed, WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, True
+    if NEW_APART and num_before == 0:
+        top, total, mixed = _take_all(
+            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
+            first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, True
         )  # fmt: skip
-    top, total, mixed = _take_tiles(
-        queries, keys, values, table, masked_until, all_until, last_token, first_seen, last_seen, scale,
-        page_stride, token_stride, lanes, top, total, mixed, WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, False
-    )  # fmt: skip
-    top, total, mixed = _take_tiles(
-        queries, keys, values, table, all_until, last_token + 1, last_token, first_seen, last_seen, scale,
-        page_stride, token_stride, lanes, top, total, mixed, WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, True
-    )  # fmt: skip
+    else:
+        top, total, mixed = _take_all(
+            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
+            first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, False
+        )  # fmt: skip
     mixed = mixed / total[:, None]
     targets = (tokens * out_token + head_numbers * out_head)[:, None] + lanes[None, :]
     tl.store(out + targets, mixed.to(out.dtype.element_ty), mask=is_line[:, None] & (lanes < WIDTH)[None, :])
 
 
 @triton.jit
+def _take_all(
+    queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
+    first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+    WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
+    FROM_NEW: tl.constexpr,
+):  # fmt: skip
+    """All keys from `begin` to the last token: with a mask, without one in the middle, with one."""
+    if masked_until > begin:
+        top, total, mixed = _take_tiles(
+            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, last_token,
+            first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, True
+        )  # fmt: skip
+    top, total, mixed = _take_tiles(
+        queries, keys, values, table, k_new, v_new, row_start, kv_head, masked_until, all_until, last_token,
+        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, False
+    )  # fmt: skip
+    return _take_tiles(
+        queries, keys, values, table, k_new, v_new, row_start, kv_head, all_until, last_token + 1, last_token,
+        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, True
+    )  # fmt: skip
+
+
+@triton.jit
 def _take_tiles(
-    queries,
-    keys,
-    values,
-    table,
-    begin,
-    end,
-    last_token,
-    first_seen,
-    last_seen,
-    scale,
-    page_stride,
-    token_stride,
-    lanes,
-    top,
-    total,
-    mixed,
-    WIDTH: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr,
-    PAGE_SIZE: tl.constexpr,
-    BLOCK_TOKENS: tl.constexpr,
-    MASKED: tl.constexpr,
-):
+    queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, end, last_token,
+    first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+    WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
+    FROM_NEW: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
     for start in range(begin, end, BLOCK_TOKENS):
         positions = start + tl.arange(0, BLOCK_TOKENS)
-        is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
-        offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
-        key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-        scores = product(queries, tl.trans(key_tile.to(queries.dtype)))
+        if FROM_NEW:
+            key_tile = k_new.load([row_start + start, kv_head * WIDTH])
+            value_tile = v_new.load([row_start + start, kv_head * WIDTH])
+        else:
+            is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
+            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+            key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+        scores = score(queries, key_tile)
         if MASKED:
             is_seen = (positions[None, :] >= first_seen[:, None]) & (positions[None, :] <= last_seen[:, None])
             scores = tl.where(is_seen, scores, -float("inf"))
-        value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
         top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
     return top, total, mixed

@@ -2,7 +2,7 @@
 
 The pages that a group of rows shares are read once for a tile of its queries, many rows by all heads of a key/value
 head, instead of once a row. What comes out lies in the workspace of decode_attention as the first splits of each row;
-that kernel then takes the rest of every row and puts all together.
+that kernel then goes on with the rest of every row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pagoda.kernels.cuda.tiles import (
     find_owner,
     load_rows,
     pages_are_paired,
-    product,
+    score,
     softmax_step,
     token_offsets,
 )
@@ -55,7 +55,7 @@ def shared_attention(
     programs_per_group: int = 4,
     lines_in_tile: int = 128,
     block_tokens: int = 128,
-    num_stages: int = 2,
+    num_stages: int = 3,
 ) -> None:
     """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads."""
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
@@ -176,7 +176,7 @@ def _shared(
             is_held = positions < split_end
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            scores = product(queries, tl.trans(key_tile.to(queries.dtype)))
+            scores = score(queries, key_tile)
             scores = tl.where(is_held[None, :], scores, -float("inf"))
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)

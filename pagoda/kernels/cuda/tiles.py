@@ -52,11 +52,18 @@ def load_rows(base, offsets, is_held, lanes, WIDTH: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def product(x, y):
-    """x @ y in float32; float32 inputs are not shortened on their way into the tensor cores."""
+def product(x, y, total):
+    """total + x @ y in float32; float32 inputs are not shortened on their way into the tensor cores."""
     if INTERPRETED:  # the interpreter would multiply the bits of bf16 as integers
         x, y = x.to(tl.float32), y.to(tl.float32)
-    return tl.dot(x, y, input_precision="ieee")
+    return tl.dot(x, y, total, input_precision="ieee")
+
+
+@triton.jit
+def score(queries, keys):
+    """[M, E] by [N, E] -> [M, N]"""
+    total = tl.zeros([queries.shape[0], keys.shape[0]], tl.float32)
+    return product(queries, tl.trans(keys.to(queries.dtype)), total)
 
 
 @triton.jit
@@ -69,5 +76,5 @@ def softmax_step(scores, scale, values, top, total, mixed):
     weights = tl.exp2(scores * scale - new_top[:, None])
     shrink = tl.exp2(top - new_top)
     total = total * shrink + tl.sum(weights, 1)
-    mixed = mixed * shrink[:, None] + product(weights.to(values.dtype), values)
+    mixed = product(weights.to(values.dtype), values, mixed * shrink[:, None])
     return new_top, total, mixed
