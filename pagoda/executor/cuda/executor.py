@@ -199,8 +199,7 @@ class CudaExecutor:
     def _launch_decoding(self, variant: Variant) -> None:
         shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
         batch = self._inputs.decoding_batch(variant.size, shared)
-        self._program.run(batch)
-        self._choose(self._program.logits(batch, self._inputs.counting[: variant.size]))
+        self._choose(self._program.decode(batch, self._inputs.counting[: variant.size]))
         self._inputs.advance_decoding(batch)
 
     def _choose(self, logits: torch.Tensor) -> None:

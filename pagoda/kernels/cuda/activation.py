@@ -8,7 +8,14 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.launch import block_of, warps_for
+from pagoda.kernels.cuda.launch import (
+    EARLY_LAUNCH,
+    LAUNCHES_EARLY,
+    block_of,
+    launch_dependents,
+    wait_for_earlier,
+    warps_for,
+)
 
 COLUMNS = 2048  # of a program that need not see its whole row
 
@@ -24,8 +31,11 @@ def _gated_kernel(
     IS_GELU: tl.constexpr,
     QUANTIZES: tl.constexpr,
     LARGEST: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < width
@@ -66,8 +76,10 @@ def gated(
         IS_GELU=is_gelu,
         QUANTIZES=scales is not None,
         LARGEST=448.0,
+        EARLY=LAUNCHES_EARLY,
         BLOCK=block,
         num_warps=warps_for(block) if scales is not None else 4,
+        **EARLY_LAUNCH,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.launch import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
 
 SPLIT_LEN = 512
@@ -134,8 +135,10 @@ def decode_attention(
         BLOCK_TOKENS=tile.block_tokens,
         SHARED_SPLIT_LEN=SHARED_SPLIT_LEN,
         MERGED_TOGETHER=MERGED_TOGETHER,
+        EARLY=LAUNCHES_EARLY,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        **EARLY_LAUNCH,
     )
 
 
@@ -172,7 +175,10 @@ def _decode(
     BLOCK_TOKENS: tl.constexpr,
     SHARED_SPLIT_LEN: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
     kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
     context_len = tl.load(context_lens + row)

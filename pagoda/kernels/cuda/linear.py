@@ -16,7 +16,7 @@ from pagoda.kernels.cuda.small_linear import (
 )
 
 # Up to so many rows our own kernel is quicker, by the bytes of a stored number.
-FEW_ROWS = {1: MOST_ROWS, 2: 1, 4: 0}
+FEW_ROWS = {1: MOST_ROWS, 2: 0, 4: 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,11 @@ class Matrix:
         out: torch.Tensor,
         workspace: LinearWorkspace,
         x_scales: torch.Tensor | None = None,
-        gated: bool = False,
     ) -> None:
-        """out [T, outputs] = x [T, inputs] by the matrix. With `x_scales` [T] x is fp8 too.
-
-        `gated` is for a few rows: the matrix holds gates and ups, and out = silu(gate) * up.
-        """
+        """out [T, outputs] = x [T, inputs] by the matrix. With `x_scales` [T] x is fp8 too."""
         if self.is_small(len(x)):
             scales = None if self.scales is None else self.scales.view(-1)
-            small_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias, gated=gated)
+            small_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)
         elif self.scales is not None and x_scales is not None:
             torch._scaled_mm(
                 x,

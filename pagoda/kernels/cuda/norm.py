@@ -8,7 +8,14 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.launch import block_of, warps_for
+from pagoda.kernels.cuda.launch import (
+    EARLY_LAUNCH,
+    LAUNCHES_EARLY,
+    block_of,
+    launch_dependents,
+    wait_for_earlier,
+    warps_for,
+)
 
 
 @triton.jit
@@ -26,11 +33,14 @@ def _norm_kernel(
     ADDS: tl.constexpr,
     QUANTIZES: tl.constexpr,
     LARGEST: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    launch_dependents(EARLY)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < width
+    wait_for_earlier(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=inside, other=0.0)
     if ADDS:
         values = (values.to(tl.float32) + tl.load(y + row * width + columns, mask=inside, other=0.0).to(tl.float32)).to(
@@ -100,6 +110,8 @@ def _launch(
         ADDS=y is not None,
         QUANTIZES=scales is not None,
         LARGEST=448.0,
+        EARLY=LAUNCHES_EARLY,
         BLOCK=block,
         num_warps=warps_for(block),
+        **EARLY_LAUNCH,
     )

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.launch import block_of
+from pagoda.kernels.cuda.launch import EARLY_LAUNCH, LAUNCHES_EARLY, block_of, launch_dependents, wait_for_earlier
 
 MAX_HEADS = 8  # of one program
 
@@ -57,7 +57,10 @@ def _rope_write_kernel(
     REST_BLOCK: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     NORMS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
     token = tl.program_id(0).to(tl.int64)
     first_head = tl.program_id(1) * HEADS
     entry = tl.load(entries + token)
@@ -168,5 +171,7 @@ def rope_write(
         REST_BLOCK=block_of(max(1, head_dim - 2 * half)),
         INTERLEAVED=interleaved,
         NORMS=norms is not None,
+        EARLY=LAUNCHES_EARLY,
         num_warps=max(1, heads // 2),
+        **EARLY_LAUNCH,
     )

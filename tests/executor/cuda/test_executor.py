@@ -101,6 +101,12 @@ def test_a_chunked_prompt_and_decoding_rows_in_one_step(tmp_path: Path) -> None:
     assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
 
 
+def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    [request, *_] = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=6), 1)
+    assert answers(cuda_loop(model), [request]) == answers(plain_loop(model), [request])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -> None:
