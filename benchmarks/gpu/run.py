@@ -68,7 +68,7 @@ def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespa
         load_format="dummy",
         quantization=quantization,
         max_model_len=4096,
-        max_num_seqs=512,
+        max_num_seqs=args.seqs,
         max_num_batched_tokens=args.tokens,
         block_size=args.page,
         gpu_memory_utilization=0.85,
@@ -126,7 +126,8 @@ def main() -> int:
     parser.add_argument("--before", type=int, default=40, help="steps before those that are looked into")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
-    parser.add_argument("--page", type=int, default=16, help="tokens in a page")
+    parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
+    parser.add_argument("--page", type=int, default=64, help="tokens in a page")
     args = parser.parse_args()
     if args.check and (status := check()):
         return status
