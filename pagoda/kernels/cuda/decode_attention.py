@@ -32,9 +32,9 @@ class DecodeTile:
     num_stages: int
 
 
-def decode_tile(num_rows: int) -> DecodeTile:
-    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless there are only a few programs."""
-    return DecodeTile(32, 1, 4) if num_rows >= 8 else DecodeTile(32, 2, 2)
+def decode_tile(split_len: int) -> DecodeTile:
+    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take."""
+    return DecodeTile(64, 2, 1) if split_len <= 64 else DecodeTile(32, 1, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def decode_attention(
     max_splits = workspace.mixed.shape[1]
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
-    tile = tile or decode_tile(num_rows)
+    tile = tile or decode_tile(workspace.split_len)
     _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,

@@ -1,7 +1,8 @@
 """Causal attention of many tokens a row over pages: prompts, their chunks, and rows of one token among them.
 
-One program takes some tokens of one row with all the query heads of one key/value head, so that rows of few tokens fill
-a tile too. Programs find their rows on the device: the grid follows from the shapes alone.
+One program takes some tokens of one row with all the query heads of one key/value head. Programs find their rows on the
+device: the grid follows from the shapes alone. A row of one token is right here too, but it costs a whole tile: many of
+them belong to decode_attention.py.
 """
 
 from __future__ import annotations
@@ -38,13 +39,11 @@ class PrefillTile:
     num_stages: int
 
 
-def prefill_tile(longest: int, num_tokens: int, new_apart: bool) -> PrefillTile:
+def prefill_tile(longest: int, num_tokens: int) -> PrefillTile:
     """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and the tokens of the step."""
     if longest < 128:
         return PrefillTile(max(16, triton.next_power_of_2(longest)), 64, 4, 3)
-    if new_apart:
-        return PrefillTile(128, 128, 8, 3) if num_tokens > 2048 else PrefillTile(128, 64, 8, 3)
-    return PrefillTile(128, 64, 4, 3) if num_tokens > 2048 else PrefillTile(128, 64, 8, 2)
+    return PrefillTile(256, 64, 8, 3) if num_tokens > 2048 else PrefillTile(128, 128, 8, 3)
 
 
 def _by_tiles(new: torch.Tensor, block_tokens: int) -> TensorDescriptor:
@@ -83,8 +82,10 @@ def prefill_attention(
     num_rows = len(context_lens)
     group = num_heads // num_kv_heads
     group_block = triton.next_power_of_2(group)
-    new_apart = k_new is not None and v_new is not None and head_dim == triton.next_power_of_2(head_dim)
-    tile = tile or prefill_tile(max_new * group_block, num_tokens, new_apart)
+    tile = tile or prefill_tile(max_new * group_block, num_tokens)
+    k_tiles = v_tiles = None
+    if k_new is not None and v_new is not None and head_dim == triton.next_power_of_2(head_dim):
+        k_tiles, v_tiles = _by_tiles(k_new, tile.block_tokens), _by_tiles(v_new, tile.block_tokens)
     tokens_in_tile = max(tile.lines, group_block) // group_block
     _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
         out,
@@ -105,8 +106,8 @@ def prefill_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
-        _by_tiles(k_new, tile.block_tokens) if new_apart and k_new is not None else None,
-        _by_tiles(v_new, tile.block_tokens) if new_apart and v_new is not None else None,
+        k_tiles,
+        v_tiles,
         GROUP=group,
         GROUP_BLOCK=group_block,
         TOKENS=tokens_in_tile,
@@ -115,7 +116,7 @@ def prefill_attention(
         PAGE_SIZE=page_size,
         BLOCK_TOKENS=tile.block_tokens,
         ROWS_TOGETHER=ROWS_TOGETHER,
-        NEW_APART=new_apart,
+        NEW_APART=k_tiles is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )

@@ -13,11 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-CHUNK = 16384
+CHUNK = 32768
 SMALL_CHUNK = 4096
 FEW_ROWS = 32
-BLOCK = 4096
-DRAW_BLOCK = 1024
+BLOCK = 1024
 # How far two rough scores may lie apart and still be in the wrong order: fixed, and as a share of their size.
 ROUGH = tl.constexpr(4e-5)
 ROUGH_SHARE = tl.constexpr(1e-6)
@@ -99,7 +98,7 @@ def sample_tokens(
         workspace.is_broken,
         workspace.num_done,
         CHUNK=chunk,
-        BLOCK=BLOCK if draws is None else DRAW_BLOCK,
+        BLOCK=BLOCK,
         CHUNK_BLOCK=triton.next_power_of_2(num_chunks),
         num_warps=8,
     )
@@ -171,8 +170,9 @@ def _best_logit(logits, first, last, BLOCK: tl.constexpr):
 
 @triton.jit
 def _best_draw(
-    logits, first, last, temperature, seed, sample_index, position, border, border_token, BLOCK: tl.constexpr
-):
+    logits, first, last, temperature, seed, sample_index, position, border, border_token, BORDERED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """The best of logit / temperature + noise among the tokens [first, last) that rank up to the border.
 
     Scores are first taken roughly, in float32. Each lane keeps its best token, and its second score to know whether
@@ -190,7 +190,8 @@ def _best_draw(
         values = tl.load(logits + tokens, mask=tokens < last, other=-float("inf")).to(tl.float32)
         bad = bad | _is_bad(values)
         is_kept = _is_kept(values, tokens, border, border_token)
-        if tl.max(is_kept.to(tl.int32), 0) > 0:
+        # Behind a border most blocks have nothing to draw; without one the question costs more than it saves.
+        if not BORDERED or tl.max(is_kept.to(tl.int32), 0) > 0:
             noise = _rough_gumbel(seed, sample_index, position, start // 4 + tl.arange(0, BLOCK // 4))
             scores = tl.where(is_kept, values * rough_scale + noise, -float("inf"))
             is_better = scores > best
@@ -259,7 +260,7 @@ def _sample(
                 border, border_token = tl.load(border_logits + row), tl.load(border_tokens + row)
             score, token, broken = _best_draw(
                 own, first, last, temperature.to(tl.float64), tl.load(seeds + row), tl.load(sample_indices + row),
-                tl.load(positions + row), border, border_token, BLOCK
+                tl.load(positions + row), border, border_token, border_logits is not None, BLOCK
             )  # fmt: skip
         else:
             score, token, broken = _best_logit(own, first, last, BLOCK)

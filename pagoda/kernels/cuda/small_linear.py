@@ -13,10 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.overlap import CACHE_LINE, wait_and_fetch
 from pagoda.kernels.cuda.tiles import INTERPRETED
 
 MOST_ROWS = 16
 LARGEST_BLOCK = 128
+NUM_PROCESSORS = 132  # of an H200
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,14 @@ def linear_workspace(max_out: int, max_stretches: int, device: torch.device | st
 
 def linear_plan(num_rows: int, num_out: int, num_in: int, bytes_per_number: int) -> LinearPlan:
     """The cut that was best in benchmarks/gpu/kernels.py, on an H200."""
-    if num_rows == 1 and bytes_per_number == 2:
-        return LinearPlan(8 if num_out <= 4096 else 16, 1024 if num_in % 1024 == 0 else 512, 1, 4, 2)
-    block_in = 256 // bytes_per_number
-    num_stretches = max(1, min(num_in // (4 * block_in), 528 * 64 // num_out))
-    return LinearPlan(64, block_in, num_stretches, 4, 4)
+    if num_rows > 1:
+        num_stretches = max(1, min(num_in // 256, round(NUM_PROCESSORS * 64 / num_out)))
+        return LinearPlan(64, 256 // bytes_per_number, num_stretches, 4, 5)
+    if bytes_per_number == 1:
+        return LinearPlan(2, 1024, 1, 2, 1)
+    if num_in > 8192:
+        return LinearPlan(8, 1024, 1, 4, 1)
+    return LinearPlan(8, 1024, 1, 8, 2) if num_out <= 1024 else LinearPlan(8, 512, 1, 4, 3)
 
 
 def small_linear(
@@ -66,12 +71,14 @@ def small_linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     gated: bool = False,
+    early: bool = False,
     plan: LinearPlan | None = None,
 ) -> None:
     """out [M, N] = x [M, I] times weight [N, I], for M up to 16; sums in float32, rounded once.
 
     `x_scales` [M] and `weight_scales` [N] multiply what is stored in float8. `bias` [N] and `residual` [M, N] are
     added; `out` may be `residual`. `gated`: the weight holds N gates and then N ups, and out = silu(gate) * up.
+    `early`: start while the kernel before is still at work, and fetch weights until it is done.
     """
     num_rows, num_in = x.shape
     num_out = len(weight) // 2 if gated else len(weight)
@@ -101,6 +108,8 @@ def small_linear(
         BLOCK_OUT=plan.block_out,
         BLOCK_IN=plan.block_in,
         EVEN=num_in % plan.block_in == 0,
+        EARLY=early,
+        launch_pdl=early,
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,
     )
@@ -161,6 +170,7 @@ def _small_linear(
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     EVEN: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     block, stretch = tl.program_id(0), tl.program_id(1)
     num_blocks, num_stretches = tl.num_programs(0), tl.num_programs(1)
@@ -174,9 +184,13 @@ def _small_linear(
     numbers = x + tl.minimum(rows, num_rows - 1)[:, None] * x_row + columns[None, :]
     up_offset = num_out.to(tl.int64) * weight_row
 
+    length = tl.cdiv(tl.cdiv(num_in, BLOCK_IN), num_stretches) * BLOCK_IN
+    if EARLY:
+        LINE: tl.constexpr = 8 * CACHE_LINE // weight.dtype.element_ty.primitive_bitwidth
+        lines = stretch * length + tl.arange(0, BLOCK_IN // LINE) * LINE
+        wait_and_fetch(weight + own_rows[:, None] + lines[None, :])
     total = tl.zeros([BLOCK_OUT, BLOCK_IN if ROWS == 1 else ROWS], tl.float32)
     up_total = total
-    length = tl.cdiv(tl.cdiv(num_in, BLOCK_IN), num_stretches) * BLOCK_IN
     for start in range(stretch * length, tl.minimum((stretch + 1) * length, num_in), BLOCK_IN):
         if EVEN:
             x_tile = tl.load(numbers + start)

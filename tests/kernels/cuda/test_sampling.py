@@ -1,51 +1,31 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from pagoda.kernels.cuda import sampling
-from pagoda.kernels.cuda.sampling import DrawTensors, sample_tokens, sampling_workspace
+from pagoda.kernels.cuda.sampling import sample_tokens, sampling_workspace
 from pagoda.kernels.reference.philox import Stream, gumbel_all
 from pagoda.kernels.reference.sampling import sample
 from pagoda.kernels.sampling import Draws, SamplingBatch
 from tests.kernels.cuda.device import DEVICE, DTYPES, on_device, rounded
+from tests.kernels.cuda.draws import draw_tensors, new_draws
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CHUNK", 1024), ("SMALL_CHUNK", 512), ("FEW_ROWS", 2), ("BLOCK", 256), ("DRAW_BLOCK", 256)):
+    for name, value in (("CHUNK", 1024), ("SMALL_CHUNK", 512), ("FEW_ROWS", 2), ("BLOCK", 256)):
         monkeypatch.setattr(sampling, name, value)
-
-
-def tensors(draws: Draws) -> DrawTensors:
-    return DrawTensors(
-        on_device(draws.temperature),
-        on_device(draws.seeds.view(np.int64)),
-        on_device(draws.sample_indices),
-        on_device(draws.positions),
-    )
 
 
 def run(logits: torch.Tensor, draws: Draws | None = None) -> tuple[list[int], list[int]]:
     num_rows, vocab_size = logits.shape
     token_ids, is_broken = (torch.full((num_rows,), -7, dtype=torch.int32, device=DEVICE) for _ in range(2))
     workspace = sampling_workspace(num_rows, vocab_size, DEVICE)
-    sample_tokens(token_ids, is_broken, logits, workspace, None if draws is None else tensors(draws))
+    sample_tokens(token_ids, is_broken, logits, workspace, None if draws is None else draw_tensors(draws))
     assert not workspace.num_done.any()
     return token_ids.tolist(), is_broken.tolist()
-
-
-def new_draws(num_rows: int, temperature: Any, seed: int = 0) -> Draws:
-    rng = np.random.default_rng(seed)
-    return Draws(
-        temperature=np.broadcast_to(np.float32(temperature), (num_rows,)).copy(),
-        seeds=rng.integers(0, 2**64, num_rows, np.uint64),
-        sample_indices=np.arange(num_rows, dtype=np.int32),
-        positions=rng.integers(0, 5000, num_rows).astype(np.int32),
-    )
 
 
 @pytest.mark.parametrize("kind", DTYPES)
