@@ -6,7 +6,6 @@ kernel that makes x, so that the memory never rests between two products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,42 +14,8 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.launch import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 
-# What is asked for before x is there: no more than the second cache of the device keeps until it is used.
-PREFETCHED_BYTES = 24 << 20
-LINE_BYTES = 128
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """Rows and columns of W that a program takes at a time, and how it is run."""
-
-    block_out: int
-    block_in: int
-    num_warps: int
-    num_stages: int
-
-
-def row_plan(bytes_per_number: int, gated: bool) -> RowPlan:
-    """The best of benchmarks/gpu/kernels.py on an H200."""
-    if bytes_per_number == 1:
-        return RowPlan(2 if gated else 4, 1024, 2, 1)
-    return RowPlan(8, 512, 4, 3)
-
-
-def prefetched_lines(num_rows: int, num_in: int, bytes_per_number: int, block_in: int) -> int:
-    """Lines of each row that are asked for beyond the first tile; a power of two, or 0."""
-    in_line = LINE_BYTES // bytes_per_number
-    most = min(num_in - block_in, PREFETCHED_BYTES // (num_rows * bytes_per_number) - block_in) // in_line
-    return 1 << (most.bit_length() - 1) if most > 0 else 0
-
-
-@triton.jit
-def _prefetch(rows, LINES: tl.constexpr, IN_LINE: tl.constexpr):
-    """Ask for lines of the rows that begin at these addresses, [rows, 1]."""
-    lines = (rows + tl.arange(0, LINES)[None, :] * IN_LINE).to(tl.int64)
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [lines], dtype=tl.int32, is_pure=False, pack=1
-    )
+BLOCK_OUT = 8
+BLOCK_IN = 512
 
 
 @triton.jit
@@ -92,8 +57,6 @@ def _row_linear_kernel(
     GATED: tl.constexpr,
     EVEN: tl.constexpr,
     EARLY: tl.constexpr,
-    LINES: tl.constexpr,
-    IN_LINE: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
 ):
@@ -102,16 +65,11 @@ def _row_linear_kernel(
     is_output = outputs < num_out
     columns = tl.arange(0, BLOCK_IN)
     # Rows past the last are read as the last one again, which costs no mask; they are never stored.
-    first = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None] * num_in
-    rows = first + columns[None, :]
+    rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None] * num_in + columns[None, :]
     up_rows = rows + num_out.to(tl.int64) * num_in
     # The first tile does not depend on x.
     tile = _load(rows, columns < num_in, EVEN)
     up_tile = _load(up_rows, columns < num_in, EVEN) if GATED else tile
-    if EARLY and LINES > 0:
-        _prefetch(first + BLOCK_IN, LINES, IN_LINE)
-        if GATED:
-            _prefetch(first + num_out.to(tl.int64) * num_in + BLOCK_IN, LINES, IN_LINE)
     wait_for_earlier(EARLY)
 
     total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
@@ -168,9 +126,7 @@ def row_linear(
     assert x.shape[0] == 1 and weight.is_contiguous()
     num_in = x.shape[1]
     num_out = len(weight) // 2 if gated else len(weight)
-    size = weight.element_size()
-    plan = row_plan(size, gated)
-    launcher: Any = _row_linear_kernel[(triton.cdiv(num_out, plan.block_out),)]
+    launcher: Any = _row_linear_kernel[(triton.cdiv(num_out, BLOCK_OUT),)]
     launcher(
         out,
         x,
@@ -185,13 +141,11 @@ def row_linear(
         offset,
         NORMS=norm is not None,
         GATED=gated,
-        EVEN=num_in % plan.block_in == 0,
+        EVEN=num_in % BLOCK_IN == 0,
         EARLY=LAUNCHES_EARLY,
-        LINES=prefetched_lines(len(weight), num_in, size, plan.block_in),
-        IN_LINE=LINE_BYTES // size,
-        BLOCK_OUT=plan.block_out,
-        BLOCK_IN=plan.block_in,
-        num_warps=plan.num_warps,
-        num_stages=plan.num_stages,
+        BLOCK_OUT=BLOCK_OUT,
+        BLOCK_IN=BLOCK_IN,
+        num_warps=4,
+        num_stages=3,
         **EARLY_LAUNCH,
     )
