@@ -23,6 +23,7 @@ from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, d
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
+from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
 
@@ -313,7 +314,8 @@ def border_launches(rows: int, vocab: int, top_k: int, top_p: float) -> list[Lau
     zeros = torch.zeros(rows, device="cuda", dtype=torch.int32)
     draws = DrawTensors(zeros + 1.0, torch.arange(rows, device="cuda"), zeros, zeros)
     borders = Borders(zeros + 0.0, zeros.clone())
-    launch = functools.partial(find_borders, borders, logits, draws, top_k=zeros + top_k, top_p=zeros + top_p)
+    filters = {"top_k": zeros + top_k, "top_p": zeros + top_p, "lists": candidate_lists(rows, vocab, "cuda")}
+    launch = functools.partial(find_borders, borders, logits, draws, **filters)
     launch()
     if top_p == 1.0:
         assert (borders.logits == logits.topk(top_k).values[:, -1]).all()
