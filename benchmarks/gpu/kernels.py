@@ -169,7 +169,7 @@ def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, int]) 
 def prefill_cases(variants: bool) -> Iterator[Case]:
     tiles: list[PrefillTile | None] = [None]
     if variants:
-        shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (256, 64, 8, 3))
+        shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 3), (256, 64, 8, 3))
         tiles += [PrefillTile(*shape) for shape in shapes]
     for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
         flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32

@@ -17,6 +17,7 @@ from pagoda.kernels.cuda.sampling_candidates import Candidates, key_to_float, li
 from pagoda.kernels.cuda.tiles import LOG2_E
 
 BLOCK = 2048
+LIST_BLOCK = 512
 THRESHOLDS = 16
 NO_KEY = tl.constexpr(-(2**31))
 
@@ -54,9 +55,11 @@ def find_borders(
         lists.counts,
         lists.masses,
         lists.largest,
+        lists.lowest,
         LOG2_E,
         MOST_LISTED=lists.keys.shape[1],
         BLOCK=BLOCK,
+        LIST_BLOCK=LIST_BLOCK,
         THRESHOLDS=THRESHOLDS,
         num_warps=16,
     )
@@ -142,18 +145,21 @@ def _tied_token(
 
 @triton.jit
 def _filter(
-    items, tokens_listed, num_items, vocab_size, largest_key, whole, temperature, top_k, top_p, log_min_p, log2_e,
-    LISTED: tl.constexpr, BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
+    items, tokens_listed, num_items, vocab_size, largest_key, lowest_key, whole, temperature, top_k, top_p, log_min_p,
+    log2_e, LISTED: tl.constexpr, BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
 ):  # fmt: skip
-    """The key and the id of the border. `whole` is what all tokens weigh that min_p leaves."""
+    """The key and the id of the border. `whole` is what all tokens weigh that min_p leaves.
+
+    The border is not below lowest_key.
+    """
     key, token = tl.full([], NO_KEY, tl.int32), vocab_size
     scale = log2_e / temperature
     largest = key_to_float(largest_key)
-    low, high = key.to(tl.int64), largest_key.to(tl.int64) + 1
+    low, high = lowest_key.to(tl.int64), largest_key.to(tl.int64) + 1
     everything = tl.zeros([THRESHOLDS], tl.int64) + NO_KEY
     if log_min_p > -float("inf"):
         key = min_p_key(largest, temperature.to(tl.float64), log_min_p)
-        low = key.to(tl.int64)
+        low = tl.maximum(low, key.to(tl.int64))
     if top_k > 0:
         kept = _above(
             items, tokens_listed, num_items, everything, key, token, largest, scale, False, LISTED, BLOCK, THRESHOLDS
@@ -202,9 +208,11 @@ def _find_borders(
     counts,
     masses,
     largest_keys,
+    lowest_keys,
     log2_e,
     MOST_LISTED: tl.constexpr,
     BLOCK: tl.constexpr,
+    LIST_BLOCK: tl.constexpr,
     THRESHOLDS: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -222,15 +230,15 @@ def _find_borders(
         largest_key, whole = tl.load(largest_keys + row), tl.load(masses + row)
         count = tl.load(counts + row)
         if count > 0:
-            listed = row * MOST_LISTED
+            listed, lowest_key = row * MOST_LISTED, tl.load(lowest_keys + row)
             key, token = _filter(
-                keys_listed + listed, tokens_listed + listed, count, vocab_size, largest_key, whole, temperature, top_k,
-                top_p, log_min_p, log2_e, True, BLOCK, THRESHOLDS
+                keys_listed + listed, tokens_listed + listed, count, vocab_size, largest_key, lowest_key, whole,
+                temperature, top_k, top_p, log_min_p, log2_e, True, LIST_BLOCK, THRESHOLDS
             )  # fmt: skip
         else:
             key, token = _filter(
-                all_logits + row.to(tl.int64) * logits_row, tokens_listed, vocab_size, vocab_size, largest_key, whole,
-                temperature, top_k, top_p, log_min_p, log2_e, False, BLOCK, THRESHOLDS
+                all_logits + row.to(tl.int64) * logits_row, tokens_listed, vocab_size, vocab_size, largest_key, key,
+                whole, temperature, top_k, top_p, log_min_p, log2_e, False, BLOCK, THRESHOLDS
             )  # fmt: skip
     tl.store(border_logits + row, tl.where(key == NO_KEY, -float("inf"), key_to_float(key)))
     tl.store(border_tokens + row, token)

@@ -189,12 +189,17 @@ def _survey(
         found = tl.zeros([NUM_DISTANCES, BLOCK], tl.int32)
         weights = tl.zeros([NUM_DISTANCES, BLOCK], tl.float32)
         scale = log2_e / temperature
+        top_k = tl.full([], 0, tl.int32)
+        if top_ks is not None:
+            top_k = tl.load(top_ks + row)
+        is_weighed = (top_k == 0) & (top_ps is not None)  # what top_k leaves is weighed later
         for start in range(chunk * CHUNK, end, BLOCK):
             keys = load_keys(logits, start + tl.arange(0, BLOCK), end)
-            own = tl.where(keys > NO_KEY, tl.exp2((key_to_float(keys) - largest) * scale), 0.0)
-            is_near = (keys[None, :] >= own_lowest[:, None]) & (keys > NO_KEY)[None, :]
+            is_near = keys[None, :] >= own_lowest[:, None]  # no threshold is as low as NO_KEY
             found += is_near.to(tl.int32)
-            weights += tl.where(is_near, own[None, :], 0.0)
+            if is_weighed:
+                own = tl.exp2((key_to_float(keys) - largest) * scale)
+                weights += tl.where(is_near, own[None, :], 0.0)
         cells = (row * num_chunks + chunk) * NUM_DISTANCES + numbers
         tl.store(chunk_counts + cells, tl.sum(found, 1))
         tl.store(chunk_masses + cells, tl.sum(weights.to(tl.float64), 1))
@@ -208,9 +213,6 @@ def _survey(
             mass = tl.sum(tl.load(chunk_masses + all_cells, mask=is_chunk, other=0.0, cache_modifier=".cg"), 0)
             whole = tl.max(mass, 0)
             is_enough = near == tl.max(near, 0)
-            top_k = tl.full([], 0, tl.int32)
-            if top_ks is not None:
-                top_k = tl.load(top_ks + row)
             if top_k > 0:
                 is_enough = is_enough | (near > top_k)  # one more shows that there are others
             elif top_ps is not None:
@@ -243,8 +245,10 @@ def _list(
         for start in range(chunk * CHUNK, end, BLOCK):
             tokens = start + tl.arange(0, BLOCK)
             keys = load_keys(logits, tokens, end)
-            is_listed = (keys >= lowest_key) & (keys > NO_KEY)
-            places = place + tl.cumsum(is_listed.to(tl.int32), 0) - 1
-            tl.store(keys_listed + places, keys, mask=is_listed)
-            tl.store(tokens_listed + places, tokens, mask=is_listed)
-            place += tl.sum(is_listed.to(tl.int32), 0)
+            is_listed = keys >= lowest_key
+            num_listed = tl.sum(is_listed.to(tl.int32), 0)
+            if num_listed > 0:
+                places = place + tl.cumsum(is_listed.to(tl.int32), 0) - 1
+                tl.store(keys_listed + places, keys, mask=is_listed)
+                tl.store(tokens_listed + places, tokens, mask=is_listed)
+                place += num_listed

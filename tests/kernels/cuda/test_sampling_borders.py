@@ -20,7 +20,8 @@ from tests.kernels.cuda.draws import draw_tensors, new_draws
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_borders, "BLOCK", 256)
+    for name, value in (("BLOCK", 256), ("LIST_BLOCK", 64)):
+        monkeypatch.setattr(sampling_borders, name, value)
     for name, value in (("CHUNK", 256), ("BLOCK", 128), ("MOST_LISTED", 300)):
         monkeypatch.setattr(sampling_candidates, name, value)
 
