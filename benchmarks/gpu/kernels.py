@@ -23,6 +23,7 @@ from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, d
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
+from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
 
@@ -168,7 +169,7 @@ def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, int]) 
 def prefill_cases(variants: bool) -> Iterator[Case]:
     tiles: list[PrefillTile | None] = [None]
     if variants:
-        shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 8, 2), (256, 64, 8, 3))
+        shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 3), (256, 64, 8, 3))
         tiles += [PrefillTile(*shape) for shape in shapes]
     for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
         flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
@@ -313,7 +314,8 @@ def border_launches(rows: int, vocab: int, top_k: int, top_p: float) -> list[Lau
     zeros = torch.zeros(rows, device="cuda", dtype=torch.int32)
     draws = DrawTensors(zeros + 1.0, torch.arange(rows, device="cuda"), zeros, zeros)
     borders = Borders(zeros + 0.0, zeros.clone())
-    launch = functools.partial(find_borders, borders, logits, draws, top_k=zeros + top_k, top_p=zeros + top_p)
+    filters = {"top_k": zeros + top_k, "top_p": zeros + top_p, "lists": candidate_lists(rows, vocab, "cuda")}
+    launch = functools.partial(find_borders, borders, logits, draws, **filters)
     launch()
     if top_p == 1.0:
         assert (borders.logits == logits.topk(top_k).values[:, -1]).all()

@@ -1,9 +1,9 @@
 """min_p, top_k and top_p without a sort: each keeps the tokens of a row that rank up to some token, the border.
 
-Tokens rank by logit, equal ones by id. One program a row searches the border by its bits: a pass over the row counts
-(or weighs) the tokens above several thresholds at once, and the next pass looks between two of them. Counts are exact.
-The mass of top_p is a sum of float32 numbers: where the border lies within a millionth of the whole mass from the
-reference's, it may come out one token longer or shorter.
+Tokens rank by logit, equal ones by id. One program a row searches the border by its bits, in the row's candidates
+(sampling_candidates.py): a pass counts, or weighs, the tokens above several thresholds at once, and the next pass looks
+between two of them. Counts are exact. The mass of top_p is a sum of float32 numbers: where it comes within a millionth
+of the border, the border may lie one token off the reference's.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors
+from pagoda.kernels.cuda.sampling_candidates import Candidates, key_to_float, list_candidates, load_keys, min_p_key
 from pagoda.kernels.cuda.tiles import LOG2_E
 
 BLOCK = 2048
+LIST_BLOCK = 512
 THRESHOLDS = 16
 NO_KEY = tl.constexpr(-(2**31))
 
@@ -27,13 +29,17 @@ def find_borders(
     top_k: torch.Tensor | None = None,
     top_p: torch.Tensor | None = None,
     log_min_p: torch.Tensor | None = None,
+    *,
+    lists: Candidates,
 ) -> None:
     """The borders of [R, V] logits by the filters of each row: int32, float32 and float64 (logarithms, -inf for none).
 
     top_k = 0 and top_p = 1 leave a row as it is, and so does a temperature of 0. A token of logit -inf is none.
+    `lists` is scratch of candidate_lists.
     """
     num_rows, vocab_size = logits.shape
-    assert logits.stride(1) == 1
+    assert logits.stride(1) == 1 and num_rows <= len(lists.keys)
+    list_candidates(lists, logits, draws.temperature, top_k, top_p, log_min_p)
     _find_borders[(num_rows,)](
         borders.logits,
         borders.token_ids,
@@ -44,48 +50,48 @@ def find_borders(
         top_k,
         top_p,
         log_min_p,
+        lists.keys,
+        lists.token_ids,
+        lists.counts,
+        lists.masses,
+        lists.largest,
+        lists.lowest,
         LOG2_E,
+        MOST_LISTED=lists.keys.shape[1],
         BLOCK=BLOCK,
+        LIST_BLOCK=LIST_BLOCK,
         THRESHOLDS=THRESHOLDS,
         num_warps=16,
     )
 
 
 @triton.jit
-def _flip(bits):
-    """Between the bits of a float32 and an integer that orders as the floats do; its own inverse."""
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-@triton.jit
-def _load_keys(logits, tokens, vocab_size):
-    """Integers that order as the logits do; NO_KEY for a token that was ruled out."""
-    values = tl.load(logits + tokens, mask=tokens < vocab_size, other=-float("inf")).to(tl.float32)
-    keys = _flip(tl.where(values == 0.0, 0.0, values).to(tl.int32, bitcast=True))  # one zero, not two
-    return tl.where(values > -float("inf"), keys, NO_KEY)
-
-
-@triton.jit
-def _key_to_float(key):
-    return _flip(key).to(tl.float32, bitcast=True)
+def _load_items(items, tokens_listed, start, num_items, LISTED: tl.constexpr, BLOCK: tl.constexpr):
+    """Keys and ids, from a list of candidates or from a row of logits."""
+    places = start + tl.arange(0, BLOCK)
+    if LISTED:
+        keys = tl.load(items + places, mask=places < num_items, other=NO_KEY)
+        tokens = tl.load(tokens_listed + places, mask=places < num_items, other=0)
+    else:
+        keys, tokens = load_keys(items, places, num_items), places
+    return keys, tokens
 
 
 @triton.jit
 def _weights(keys, largest, scale):
     """What the tokens weigh beside the largest logit; `scale` is log2 e over the temperature."""
-    return tl.exp2((_key_to_float(keys) - largest) * scale)
+    return tl.exp2((key_to_float(keys) - largest) * scale)
 
 
 @triton.jit
 def _above(
-    logits, vocab_size, thresholds, border_key, border_token, largest, scale, WEIGHED: tl.constexpr,
-    BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
+    items, tokens_listed, num_items, thresholds, border_key, border_token, largest, scale, WEIGHED: tl.constexpr,
+    LISTED: tl.constexpr, BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
 ):  # fmt: skip
     """How many tokens up to the border have a key of at least each threshold, or what they weigh: [THRESHOLDS]."""
     sums = tl.zeros([THRESHOLDS, BLOCK], tl.float32)
-    for start in range(0, vocab_size, BLOCK):
-        tokens = start + tl.arange(0, BLOCK)
-        keys = _load_keys(logits, tokens, vocab_size)
+    for start in range(0, num_items, BLOCK):
+        keys, tokens = _load_items(items, tokens_listed, start, num_items, LISTED, BLOCK)
         is_kept = (keys > border_key) | ((keys == border_key) & (tokens <= border_token))
         counted = is_kept & (keys > NO_KEY)
         amounts = counted.to(tl.float32)
@@ -97,8 +103,8 @@ def _above(
 
 @triton.jit
 def _search(
-    logits, vocab_size, wanted, low, high, border_key, border_token, largest, scale, WEIGHED: tl.constexpr,
-    BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
+    items, tokens_listed, num_items, wanted, low, high, border_key, border_token, largest, scale,
+    WEIGHED: tl.constexpr, LISTED: tl.constexpr, BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
 ):  # fmt: skip
     """The largest key above which, itself included, `wanted` is reached, and what lies strictly above it.
 
@@ -109,8 +115,9 @@ def _search(
         steps = (tl.arange(0, THRESHOLDS) + 1).to(tl.int64)
         thresholds = low + tl.maximum((high - low) * steps // (THRESHOLDS + 1), 1)
         amounts = _above(
-            logits, vocab_size, thresholds, border_key, border_token, largest, scale, WEIGHED, BLOCK, THRESHOLDS
-        )
+            items, tokens_listed, num_items, thresholds, border_key, border_token, largest, scale, WEIGHED, LISTED,
+            BLOCK, THRESHOLDS
+        )  # fmt: skip
         reached = amounts >= wanted
         low = tl.maximum(low, tl.max(tl.where(reached, thresholds, low), 0))
         is_new = (thresholds < high) & (reached == 0)
@@ -121,17 +128,68 @@ def _search(
 
 
 @triton.jit
-def _tied_token(logits, vocab_size, key, count, BLOCK: tl.constexpr):
+def _tied_token(
+    items, tokens_listed, num_items, vocab_size, key, count, LISTED: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     """The id of the count-th token of this key; the last id of the vocabulary if there are fewer."""
     found = vocab_size
     seen = 0
-    for start in range(0, vocab_size, BLOCK):
-        tokens = start + tl.arange(0, BLOCK)
-        is_tied = (_load_keys(logits, tokens, vocab_size) == key).to(tl.int32)
+    for start in range(0, num_items, BLOCK):
+        keys, tokens = _load_items(items, tokens_listed, start, num_items, LISTED, BLOCK)
+        is_tied = (keys == key).to(tl.int32)
         numbers = seen + tl.cumsum(is_tied, 0)
         found = tl.minimum(found, tl.min(tl.where((is_tied == 1) & (numbers == count), tokens, vocab_size), 0))
         seen += tl.sum(is_tied, 0)
     return found
+
+
+@triton.jit
+def _filter(
+    items, tokens_listed, num_items, vocab_size, largest_key, lowest_key, whole, temperature, top_k, top_p, log_min_p,
+    log2_e, LISTED: tl.constexpr, BLOCK: tl.constexpr, THRESHOLDS: tl.constexpr,
+):  # fmt: skip
+    """The key and the id of the border. `whole` is what all tokens weigh that min_p leaves.
+
+    The border is not below lowest_key.
+    """
+    key, token = tl.full([], NO_KEY, tl.int32), vocab_size
+    scale = log2_e / temperature
+    largest = key_to_float(largest_key)
+    low, high = lowest_key.to(tl.int64), largest_key.to(tl.int64) + 1
+    everything = tl.zeros([THRESHOLDS], tl.int64) + NO_KEY
+    if log_min_p > -float("inf"):
+        key = min_p_key(largest, temperature.to(tl.float64), log_min_p)
+        low = tl.maximum(low, key.to(tl.int64))
+    if top_k > 0:
+        kept = _above(
+            items, tokens_listed, num_items, everything, key, token, largest, scale, False, LISTED, BLOCK, THRESHOLDS
+        )
+        if tl.max(kept, 0) > top_k:
+            key, beyond = _search(
+                items, tokens_listed, num_items, top_k.to(tl.float64), low, high, NO_KEY, vocab_size, largest, scale,
+                False, LISTED, BLOCK, THRESHOLDS
+            )  # fmt: skip
+            lacking = top_k - beyond.to(tl.int32)
+            token = _tied_token(items, tokens_listed, num_items, vocab_size, key, lacking, LISTED, BLOCK)
+            low = key.to(tl.int64)
+        if top_p < 1.0:
+            mass = _above(
+                items, tokens_listed, num_items, everything, key, token, largest, scale, True, LISTED, BLOCK, THRESHOLDS
+            )
+            whole = tl.max(mass, 0)
+    if top_p < 1.0:
+        wanted = top_p.to(tl.float64) * whole
+        last_key, beyond = _search(
+            items, tokens_listed, num_items, wanted, low, high, key, token, largest, scale, True, LISTED, BLOCK,
+            THRESHOLDS
+        )  # fmt: skip
+        # Of equal tokens at the border as many as still lack, at least one.
+        each = tl.exp2((key_to_float(last_key) - largest) * scale).to(tl.float64)
+        lacking = tl.minimum(tl.maximum(tl.ceil((wanted - beyond) / each), 1.0), vocab_size).to(tl.int32)
+        last_token = _tied_token(items, tokens_listed, num_items, vocab_size, last_key, lacking, LISTED, BLOCK)
+        token = tl.where(last_key == key, tl.minimum(token, last_token), last_token)
+        key = last_key
+    return key, token
 
 
 @triton.jit
@@ -145,8 +203,16 @@ def _find_borders(
     top_ks,
     top_ps,
     log_min_ps,
+    keys_listed,
+    tokens_listed,
+    counts,
+    masses,
+    largest_keys,
+    lowest_keys,
     log2_e,
+    MOST_LISTED: tl.constexpr,
     BLOCK: tl.constexpr,
+    LIST_BLOCK: tl.constexpr,
     THRESHOLDS: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -161,58 +227,18 @@ def _find_borders(
         log_min_p = tl.load(log_min_ps + row)
     key, token = tl.full([], NO_KEY, tl.int32), vocab_size
     if (temperature > 0) & ((top_k > 0) | (top_p < 1.0) | (log_min_p > -float("inf"))):
-        logits = all_logits + row.to(tl.int64) * logits_row
-        scale = log2_e / temperature
-        largest_key = _largest(logits, vocab_size, BLOCK)
-        largest = _key_to_float(largest_key)
-        low, high = key.to(tl.int64), largest_key.to(tl.int64) + 1
-        if log_min_p > -float("inf"):
-            key = _min_p_key(largest, temperature.to(tl.float64), log_min_p)
-            low = key.to(tl.int64)
-        if top_k > 0:
-            kept = _above(
-                logits, vocab_size, low + tl.zeros([THRESHOLDS], tl.int64), NO_KEY, vocab_size, largest, scale, False,
-                BLOCK, THRESHOLDS
+        largest_key, whole = tl.load(largest_keys + row), tl.load(masses + row)
+        count = tl.load(counts + row)
+        if count > 0:
+            listed, lowest_key = row * MOST_LISTED, tl.load(lowest_keys + row)
+            key, token = _filter(
+                keys_listed + listed, tokens_listed + listed, count, vocab_size, largest_key, lowest_key, whole,
+                temperature, top_k, top_p, log_min_p, log2_e, True, LIST_BLOCK, THRESHOLDS
             )  # fmt: skip
-            if tl.max(kept, 0) > top_k:
-                key, beyond = _search(
-                    logits, vocab_size, top_k.to(tl.float64), low, high, NO_KEY, vocab_size, largest, scale, False,
-                    BLOCK, THRESHOLDS
-                )  # fmt: skip
-                token = _tied_token(logits, vocab_size, key, top_k - beyond.to(tl.int32), BLOCK)
-        if top_p < 1.0:
-            low = key.to(tl.int64)
-            mass = _above(
-                logits, vocab_size, low + tl.zeros([THRESHOLDS], tl.int64), key, token, largest, scale, True,
-                BLOCK, THRESHOLDS
+        else:
+            key, token = _filter(
+                all_logits + row.to(tl.int64) * logits_row, tokens_listed, vocab_size, vocab_size, largest_key, key,
+                whole, temperature, top_k, top_p, log_min_p, log2_e, False, BLOCK, THRESHOLDS
             )  # fmt: skip
-            wanted = top_p.to(tl.float64) * tl.max(mass, 0)
-            last_key, beyond = _search(
-                logits, vocab_size, wanted, low, high, key, token, largest, scale, True, BLOCK, THRESHOLDS
-            )
-            # Of equal tokens at the border as many as still lack, at least one.
-            each = tl.exp2((_key_to_float(last_key) - largest) * scale).to(tl.float64)
-            lacking = tl.maximum(tl.ceil((wanted - beyond) / each), 1.0)
-            last_token = _tied_token(logits, vocab_size, last_key, tl.minimum(lacking, vocab_size).to(tl.int32), BLOCK)
-            token = tl.where(last_key == key, tl.minimum(token, last_token), last_token)
-            key = last_key
-    tl.store(border_logits + row, tl.where(key == NO_KEY, -float("inf"), _key_to_float(key)))
+    tl.store(border_logits + row, tl.where(key == NO_KEY, -float("inf"), key_to_float(key)))
     tl.store(border_tokens + row, token)
-
-
-@triton.jit
-def _largest(logits, vocab_size, BLOCK: tl.constexpr):
-    best = tl.full([BLOCK], NO_KEY, tl.int32)
-    for start in range(0, vocab_size, BLOCK):
-        best = tl.maximum(best, _load_keys(logits, start + tl.arange(0, BLOCK), vocab_size))
-    return tl.max(best, 0)
-
-
-@triton.jit
-def _min_p_key(largest, temperature, log_min_p):
-    """The smallest key whose logit over the temperature reaches that of the largest plus log_min_p, in float64."""
-    limit = largest.to(tl.float64) / temperature + log_min_p
-    nearest = _flip((limit * temperature).to(tl.float32).to(tl.int32, bitcast=True))
-    keys = nearest + tl.arange(0, 8) - 4
-    reached = _key_to_float(keys).to(tl.float64) / temperature >= limit
-    return tl.min(tl.where(reached, keys, 2**31 - 1), 0)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.kernels.cuda import sampling_borders
+from pagoda.kernels.cuda import sampling_borders, sampling_candidates
 from pagoda.kernels.cuda.sampling import Borders, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
+from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.reference.sampling import sample
 from pagoda.kernels.reference.sampling.chain import candidates
 from pagoda.kernels.sampling import Draws, SamplingBatch
@@ -19,7 +20,10 @@ from tests.kernels.cuda.draws import draw_tensors, new_draws
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_borders, "BLOCK", 256)
+    for name, value in (("BLOCK", 256), ("LIST_BLOCK", 64)):
+        monkeypatch.setattr(sampling_borders, name, value)
+    for name, value in (("CHUNK", 256), ("BLOCK", 128), ("MOST_LISTED", 300)):
+        monkeypatch.setattr(sampling_candidates, name, value)
 
 
 def found_borders(logits: np.ndarray, draws: Draws) -> Borders:
@@ -28,6 +32,7 @@ def found_borders(logits: np.ndarray, draws: Draws) -> Borders:
         torch.full((num_rows,), float("nan"), device=DEVICE),
         torch.full((num_rows,), -7, dtype=torch.int32, device=DEVICE),
     )
+    lists = candidate_lists(num_rows, logits.shape[1], DEVICE)
     filters: dict[str, torch.Tensor] = {}
     if draws.top_k is not None:
         filters["top_k"] = on_device(draws.top_k)
@@ -36,7 +41,7 @@ def found_borders(logits: np.ndarray, draws: Draws) -> Borders:
     if draws.min_p is not None:
         logs = [math.log(value) if value else -math.inf for value in draws.min_p.tolist()]
         filters["log_min_p"] = on_device(np.array(logs))
-    find_borders(borders, on_device(logits), draw_tensors(draws), **filters)
+    find_borders(borders, on_device(logits), draw_tensors(draws), **filters, lists=lists)
     return borders
 
 
