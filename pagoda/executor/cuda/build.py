@@ -9,6 +9,7 @@ import torch
 from pagoda.core.cache import KVCacheType
 from pagoda.core.errors import InvalidRequest
 from pagoda.executor.cuda.device_rows import DeviceRows
+from pagoda.executor.cuda.drawing import DeviceDraws
 from pagoda.executor.cuda.executor import CudaExecutor, DeviceParts
 from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.pages import DevicePages
@@ -17,7 +18,6 @@ from pagoda.executor.memory import MemoryPlan
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.program import Program
 from pagoda.kernels.cuda.recorder import Recorder
-from pagoda.kernels.cuda.sampling import sampling_workspace
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
@@ -89,9 +89,8 @@ class CudaBuilder:
         sharing = None
         if not groups[0].window:
             sharing = PageSharing(max_num_seqs, memory.max_model_len, page_size, device)
-        parts = DeviceParts(
-            self._program, rows, inputs, pages, sharing, sampling_workspace(max_num_seqs, vocab_size, device)
-        )
+        draws = DeviceDraws(max_num_seqs, vocab_size, device)
+        parts = DeviceParts(self._program, rows, inputs, pages, sharing, draws)
         return CudaExecutor(parts, max_num_seqs, end_token_ids, sample, device)
 
 

@@ -1,88 +1,88 @@
-"""How the rows of a step draw: on the device where it can, else on the host, which then waits for the logits."""
+"""Where a row's tokens are drawn: on the device where its kernels know all that the row asks, else on the host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 import torch
 
-from pagoda.core.plan import IntArray, RowPayload, RowStart
-from pagoda.core.result import StepResult, TokenLogprob
-from pagoda.decoding import SamplingState, prompt_logprobs
-from pagoda.executor.asked import Asked
-from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
-from pagoda.executor.rows import Rows
-from pagoda.kernels.sampling import SampledTokens, SamplingBatch
-
-PromptScores = dict[int, tuple[tuple[int, TokenLogprob], ...]]
+from pagoda.decoding import Feature
+from pagoda.executor.cuda.mailbox import Mailbox
+from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
+from pagoda.kernels.cuda.sampling_borders import find_borders
+from pagoda.kernels.cuda.sampling_candidates import candidate_lists
+from pagoda.kernels.sampling import Draws
 
 
 class DrawKind(IntEnum):
+    """A step is of the last kind that one of its rows is."""
+
     GREEDY = 0
-    HOST = 1
+    DRAWN = 1
+    FILTERED = 2
+    HOST = 3
 
 
-class Counts(Protocol):
-    num_computed: IntArray
-    num_prompt_tokens: IntArray
-    num_prompt_logprobs: IntArray
+FILTERS = Feature.TOP_K | Feature.TOP_P | Feature.MIN_P
 
 
-class HostDraws:
-    def __init__(self, state: SamplingState, sample: Callable[[np.ndarray, SamplingBatch], SampledTokens]) -> None:
-        self._state = state
-        self._sample = sample
-        self._prompts: dict[int, IntArray] = {}  # of rows that want their prompts scored
+def draw_kind(features: int) -> DrawKind:
+    if not features:
+        return DrawKind.GREEDY
+    if features & ~(Feature.DRAW | FILTERS):
+        return DrawKind.HOST
+    return DrawKind.FILTERED if features & FILTERS else DrawKind.DRAWN
 
-    def add(self, start: RowStart, payload: RowPayload) -> DrawKind:
-        count = payload.num_prompt_tokens
-        prompt, output = payload.token_ids[:count], payload.token_ids[count:]
-        if payload.sampling.prompt_logprobs is not None:
-            self._prompts[start.row] = prompt
-        ids = (prompt.tolist(), output.tolist())
-        self._state.add(start.row, payload.sampling, payload.seed, start.sample_index, *ids)
-        return DrawKind.GREEDY if self._state.is_plain(start.row) else DrawKind.HOST
 
-    def remove(self, row: int) -> None:
-        self._state.remove(row)
-        self._prompts.pop(row, None)
+class DeviceDraws:
+    """Draws from logits with what the host sent last about the rows; launches only, so that it may be captured."""
 
-    def draw(self, logits: torch.Tensor, drawers: Rows, positions: IntArray) -> SampledTokens:
-        """One token for each row; waits for the logits, and so for every step before this one."""
-        sampled = self._sample(logits.float().cpu().numpy(), self._state.batch(drawers, positions))
-        self._state.observe(drawers, sampled.token_ids)
-        return sampled
+    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+        self._max_rows = max_rows
+        self._workspace = sampling_workspace(max_rows, vocab_size, device)
+        self._lists = candidate_lists(max_rows, vocab_size, device)
+        self._border_logits = torch.zeros(max_rows, device=device)
+        self._border_ids = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        # Two fields of eight bytes, then five of four.
+        self._mailbox = Mailbox(9 * max_rows, device)
 
-    def result(self, step_id: int, asked: Asked, sampled: SampledTokens, scores: PromptScores) -> StepResult:
-        logprobs = logprobs_by_entry(sampled, asked.drawing)
-        broken: frozenset[int] = frozenset()
-        if sampled.is_broken is not None:
-            broken = frozenset(asked.drawing[sampled.is_broken].tolist())
-        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
+    def send(self, draws: Draws) -> None:
+        """What the rows of the next step draw with; rows beyond them are greedy."""
+        count = len(draws.temperature)
+        buffer = self._mailbox.open()
+        wide = buffer[: 4 * self._max_rows].view(np.int64).reshape(2, -1)
+        narrow = buffer[4 * self._max_rows :].reshape(5, -1)
+        wide[0, :count] = draws.seeds.view(np.int64)
+        with np.errstate(divide="ignore"):
+            logs = -np.inf if draws.min_p is None else np.log(draws.min_p.astype(np.float64))
+        wide[1].view(np.float64)[:count] = logs
+        narrow[0].view(np.float32)[:] = 0.0
+        narrow[0].view(np.float32)[:count] = draws.temperature
+        narrow[1].view(np.float32)[:count] = 1.0 if draws.top_p is None else draws.top_p
+        narrow[2, :count] = 0 if draws.top_k is None else draws.top_k
+        narrow[3, :count] = draws.sample_indices
+        narrow[4, :count] = draws.positions
+        self._mailbox.send(len(buffer))
 
-    def score_prompts(
-        self, counts: Counts, asked: Asked, num_tokens: IntArray, logits_of: Callable[[IntArray], np.ndarray]
-    ) -> PromptScores:
-        """How likely the model found each prompt token that follows a token of this step, for rows that ask."""
-        if not self._prompts:
-            return {}
-        scores = {}
-        ends = np.cumsum(num_tokens)
-        for entry, row in enumerate(asked.rows.tolist()):
-            prompt = self._prompts.get(row)
-            if prompt is None:
-                continue
-            first, count = int(counts.num_computed[row]), int(num_tokens[entry])
-            count = min(count, len(prompt) - 1 - first)
-            if count <= 0:
-                continue
-            tokens = (np.arange(count) + ends[entry] - num_tokens[entry]).astype(np.int32)
-            next_ids = prompt[first + 1 : first + 1 + count]
-            found = prompt_logprobs(logits_of(tokens), next_ids, int(counts.num_prompt_logprobs[row]))
-            scores[entry] = tuple(
-                (first + 1 + index, token_logprob(found, index, int(next_ids[index]))) for index in range(count)
-            )
-        return scores
+    def choose(
+        self, outcomes: torch.Tensor, logits: torch.Tensor, kind: DrawKind, positions: torch.Tensor | None = None
+    ) -> None:
+        """A token for each row of logits, and behind them whether each is broken; `positions` replace those sent."""
+        count = len(logits)
+        token_ids, is_broken = outcomes[:count], outcomes[count:]
+        if kind is DrawKind.GREEDY:
+            sample_tokens(token_ids, is_broken, logits, self._workspace)
+            return
+        most, received = self._max_rows, self._mailbox.received
+        seeds, log_min_p = received[: 4 * most].view(torch.int64).view(2, most)[:, :count]
+        narrow = received[4 * most :].view(5, most)[:, :count]
+        places = narrow[4] if positions is None else positions
+        draws = DrawTensors(narrow[0].view(torch.float32), seeds, narrow[3], places)
+        borders = None
+        if kind is DrawKind.FILTERED:
+            borders = Borders(self._border_logits[:count], self._border_ids[:count])
+            top_p = narrow[1].view(torch.float32)
+            log_min_p = log_min_p.view(torch.float64)
+            find_borders(borders, logits, draws, narrow[2], top_p, log_min_p, lists=self._lists)
+        sample_tokens(token_ids, is_broken, logits, self._workspace, draws, borders)

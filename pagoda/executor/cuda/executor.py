@@ -14,8 +14,9 @@ from pagoda.core.result import StepResult
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.device_rows import DeviceRows
-from pagoda.executor.cuda.drawing import DrawKind, HostDraws
+from pagoda.executor.cuda.drawing import DeviceDraws, DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
+from pagoda.executor.cuda.host_draws import HostDraws
 from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
@@ -23,7 +24,6 @@ from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.rows import in_order
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.program import Program
-from pagoda.kernels.cuda.sampling import SamplingWorkspace, sample_tokens
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
@@ -40,7 +40,7 @@ class DeviceParts:
     pages: DevicePages
     sharing: PageSharing | None
     """None: the model has no layers that see everything."""
-    sampling: SamplingWorkspace
+    draws: DeviceDraws
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,7 +89,7 @@ class CudaExecutor:
         self._inputs = parts.inputs
         self._pages = parts.pages
         self._sharing = parts.sharing
-        self._sampling = parts.sampling
+        self._draws = parts.draws
         self._device = device
         self._counts = HostCounts.of(max_num_seqs)
         self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
@@ -163,7 +163,7 @@ class CudaExecutor:
         if asked is None or not asked.is_of(plan):
             asked = self._asked = Asked.by(plan)
             self._kind = DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
-        if asked.decodes and self._kind is DrawKind.GREEDY:
+        if asked.decodes and self._kind is not DrawKind.HOST:
             return self._decode(plan, asked)
         return self._mix(plan, asked)
 
@@ -180,9 +180,10 @@ class CudaExecutor:
 
     def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
         groups = self._sharing.find(asked.rows, self._counts.num_computed) if self._sharing is not None else []
-        variant = Variant(self._graphs.size_for(len(asked.rows)), is_shared=bool(groups))
+        variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
         if self._graphs.wants(variant):
             self._capture(variant)
+        self._send_draws(asked)
         if self._sharing is not None and groups:
             self._sharing.send(groups)
         self._inputs.send_decoding(plan.rows, variant.size)
@@ -199,13 +200,17 @@ class CudaExecutor:
     def _launch_decoding(self, variant: Variant) -> None:
         shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
         batch = self._inputs.decoding_batch(variant.size, shared)
-        self._choose(self._program.decode(batch, self._inputs.counting[: variant.size]))
+        logits = self._program.decode(batch, self._inputs.counting[: variant.size])
+        # A row's next token stands behind its context.
+        self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, batch.context_lens)
         self._inputs.advance_decoding(batch)
 
-    def _choose(self, logits: torch.Tensor) -> None:
-        count = len(logits)
-        outcomes = self._inputs.outcomes(count)
-        sample_tokens(outcomes[:count], outcomes[count:], logits, self._sampling)
+    def _send_draws(self, asked: Asked) -> None:
+        draws = None
+        if self._kind in (DrawKind.DRAWN, DrawKind.FILTERED):
+            draws = self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers])
+        if draws is not None:
+            self._draws.send(draws)
 
     # -- any other step --------------------------------------------------------------------------------------------
 
@@ -224,8 +229,9 @@ class CudaExecutor:
         if num_drawing:
             wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
             logits = self._program.logits(batch, wanted)
-            if self._kind is DrawKind.GREEDY:
-                self._choose(logits)
+            if self._kind is not DrawKind.HOST:
+                self._send_draws(asked)
+                self._draws.choose(self._inputs.outcomes(num_drawing), logits, self._kind)
             else:
                 sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
                 self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pagoda.executor.cuda.drawing import DrawKind
+
 
 def bucket_sizes(most: int) -> list[int]:
     """Padding costs least where steps are short: small sizes lie close together."""
@@ -17,10 +19,11 @@ def bucket_sizes(most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is captured as one graph: so many entries, with or without pages that they share."""
+    """What is captured as one graph: so many entries, with or without pages that they share, and how they draw."""
 
     size: int
     is_shared: bool = False
+    kind: DrawKind = DrawKind.GREEDY
 
 
 class DecodeGraphs:

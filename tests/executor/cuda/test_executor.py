@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -113,6 +114,19 @@ def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -
     model = make_family(family, tmp_path)
     requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=12))
     assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+@pytest.mark.slow
+def test_what_the_device_draws_is_what_the_reference_draws(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    plain = SamplingParams(temperature=0.9, max_tokens=4, seed=4)
+    filtered = SamplingParams(temperature=0.8, top_k=20, top_p=0.9, min_p=0.02, max_tokens=6, seed=5)
+    for mixed in ([plain, plain], [plain, filtered, SamplingParams(temperature=0, max_tokens=5)]):
+        requests = [
+            msgspec.structs.replace(request, sampling=sampling)
+            for request, sampling in zip(some_requests(model.config.vocab_size, plain, len(mixed)), mixed, strict=True)
+        ]
+        assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
 
 
 @pytest.mark.slow
