@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RANDOM = "RANDOM"
-DEVIATION = 0.02
+from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +14,7 @@ class RandomWeight:
     """The device that computes with it makes up the numbers."""
 
     shape: tuple[int, ...]
-    format: str = RANDOM
+    format: str = RANDOM_FORMAT
 
     @property
     def raw(self) -> np.ndarray:
@@ -25,7 +24,7 @@ class RandomWeight:
         if len(self.shape) == 1:
             return np.ones(self.shape, np.float32)
         generator = np.random.default_rng(self.shape)
-        return generator.standard_normal(self.shape, np.float32) * np.float32(DEVIATION)
+        return generator.standard_normal(self.shape, np.float32) * np.float32(RANDOM_DEVIATION)
 
     def rows_to_float32(self, indices: np.ndarray) -> np.ndarray:
         return self.to_float32()[indices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -96,5 +97,5 @@ class CudaBuilder:
 
 def _stored_type(model: Model) -> torch.dtype:
     """Single precision only where the largest weights are stored so."""
-    largest = max(model.weights(), key=lambda weight: len(weight.shape) * 1000 + weight.shape[0])
+    largest = max(model.weights(), key=lambda weight: math.prod(weight.shape))
     return torch.float32 if largest.format in ("F32", "F64") else torch.bfloat16

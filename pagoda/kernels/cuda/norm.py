@@ -8,14 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.launch import (
-    EARLY_LAUNCH,
-    LAUNCHES_EARLY,
-    block_of,
-    launch_dependents,
-    wait_for_earlier,
-    warps_for,
-)
+from pagoda.kernels.cuda.launch import block_of, warps_for
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 
 
 @triton.jit

@@ -11,6 +11,23 @@ import triton.language as tl
 from triton.language.extra import cuda
 
 CACHE_LINE = tl.constexpr(128)  # bytes
+# The interpreter runs one kernel after the other and knows none of these words.
+LAUNCHES_EARLY = not triton.knobs.runtime.interpret
+EARLY_LAUNCH = {"launch_pdl": True} if LAUNCHES_EARLY else {}
+
+
+@triton.jit
+def launch_dependents(EARLY: tl.constexpr):
+    """The next kernel may start; it sees nothing of this one until it waits for it."""
+    if EARLY:
+        cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def wait_for_earlier(EARLY: tl.constexpr):
+    """Everything that kernels before this one wrote is there."""
+    if EARLY:
+        cuda.gdc_wait()
 
 
 @triton.jit

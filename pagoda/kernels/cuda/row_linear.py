@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.launch import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 
 BLOCK_OUT = 8
 BLOCK_IN = 512

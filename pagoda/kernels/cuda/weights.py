@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from pagoda.kernels.base import Weight
+from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, Weight
 from pagoda.kernels.cuda.upload import Uploader
 
-RANDOM = "RANDOM"  # a weight that is only a shape: the device makes up the numbers
-RANDOM_DEVIATION = 0.02
 LARGEST_FP8 = 448.0
 
 
@@ -82,7 +80,7 @@ class DeviceWeights:
         for weight in weights:
             part = whole[first : first + weight.shape[0]]
             first += weight.shape[0]
-            if weight.format == RANDOM:
+            if weight.format == RANDOM_FORMAT:
                 part.normal_(0.0, RANDOM_DEVIATION) if part.ndim > 1 else part.fill_(1.0)
             else:
                 self._uploader.put(weight, part)
