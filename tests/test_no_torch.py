@@ -30,10 +30,10 @@ from pagoda import LLM, AsyncLLM, SamplingParams
 import pagoda.cli.main
 """
 
-# kernels/cuda is the one place where torch may be imported.
+# kernels/cuda and executor/cuda are the places where torch may be imported.
 IMPORT_EVERY_MODULE = """
 import importlib, pkgutil, pagoda
-def cuda(name): return name.startswith("pagoda.kernels.cuda") or name == "pagoda.__main__"
+def cuda(name): return name.startswith(("pagoda.kernels.cuda", "pagoda.executor.cuda")) or name == "pagoda.__main__"
 names = [module.name for module in pkgutil.walk_packages(pagoda.__path__, "pagoda.") if not cuda(module.name)]
 assert len(names) > 20, names
 for name in names:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-KVCacheType = Literal["f32", "f16", "int8"]
-"""How a key or a value is kept: as computed, as halves, or as bytes with a scale for each token and head."""
+KVCacheType = Literal["f32", "f16", "bf16", "int8"]
+"""How a key or a value is kept: as singles, as halves of either kind, or as bytes with a scale a token and head."""
 SCALE_BYTES = 4
 
 
@@ -27,6 +27,7 @@ class CacheGroup(msgspec.Struct, frozen=True):
         bytes_per_head = {
             "f32": 4 * self.head_dim,
             "f16": 2 * self.head_dim,
+            "bf16": 2 * self.head_dim,
             "int8": self.head_dim + SCALE_BYTES,
         }
         return 2 * len(self.layers) * self.num_kv_heads * bytes_per_head[kv_cache_type]

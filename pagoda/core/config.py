@@ -14,10 +14,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     """A model's name, a .gguf file or a Hugging Face folder."""
-    device: Literal["auto", "cpu"] = "auto"
-    """Where to compute."""
-    dtype: Literal["auto", "float32"] = "auto"
-    """What to compute in."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: on the CPU."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What to compute in; auto: float32 on a CPU, on CUDA what the weights are stored in."""
+    quantization: Literal["none", "fp8"] = "none"
+    """What a GPU makes of weights and inputs before it multiplies them."""
+    load_format: Literal["auto", "dummy"] = "auto"
+    """Where weights come from; dummy: random numbers in the shapes of config.json, to measure with."""
     kernels: Literal["auto", "native", "reference"] = "auto"
     """What computes on a CPU: the native kernels, or plain NumPy; auto: native where they were built."""
     compute: Literal["auto", "f32", "int8"] = "auto"
@@ -47,8 +51,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         named: dict[str, tuple[object, ...]] = {
-            "device": ("auto", "cpu"),
-            "dtype": ("auto", "float32"),
+            "device": ("auto", "cpu", "cuda"),
+            "dtype": ("auto", "float32", "bfloat16"),
+            "quantization": ("none", "fp8"),
+            "load_format": ("auto", "dummy"),
             "kernels": ("auto", "native", "reference"),
             "compute": ("auto", "f32", "int8"),
             "kv_cache_type": ("auto", "f32", "f16", "int8"),
@@ -59,6 +65,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, field) not in choices:
                 known = ", ".join(repr(choice) for choice in choices)
                 raise InvalidRequest(field, f"{getattr(self, field)!r} is not supported; it is one of {known}")
+        if self.device != "cuda":
+            for field, fallback in (("quantization", "none"), ("load_format", "auto")):
+                if getattr(self, field) != fallback:
+                    raise InvalidRequest(field, f"{getattr(self, field)!r} needs device='cuda'")
+            if self.dtype == "bfloat16":
+                raise InvalidRequest("dtype", "'bfloat16' needs device='cuda'; a CPU computes in float32")
         optional = {"max_model_len", "num_pages", "num_threads"}
         for field in ("max_num_seqs", "max_num_batched_tokens", *sorted(optional)):
             value = getattr(self, field)

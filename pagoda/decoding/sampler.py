@@ -110,6 +110,10 @@ class SamplingState:
         self._features[row] = 0
         self._gathered = None
 
+    def features(self, row: int) -> int:
+        """Bits of `Feature`; 0 for a row that wants its best token and nothing else."""
+        return int(self._features[row])
+
     def observe(self, rows: npt.NDArray[Any], token_ids: IntArray) -> None:
         """The token that each of the rows drew."""
         if not self._histories:

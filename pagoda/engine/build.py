@@ -15,7 +15,7 @@ from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
 from pagoda.engine.loop import EngineLoop
-from pagoda.executor import CacheDemand, LocalExecutor, MemoryPlan, PageStore, WorkerRows
+from pagoda.executor import CacheDemand, Executor, LocalExecutor, MemoryPlan, PageStore, WorkerRows
 from pagoda.executor.forward import EagerForward, RecordedForward
 from pagoda.executor.memory import (
     FLOAT32_BYTES,
@@ -28,10 +28,10 @@ from pagoda.kernels.base import FLOAT_FORMATS
 from pagoda.kernels.cpu import CpuKernels, packed_bytes, why_unavailable
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
-from pagoda.models import Model, load_model
+from pagoda.models import Model, load_model, random_model
 from pagoda.scheduler import DecisionLog, Scheduler
 from pagoda.text import Tokenizer
-from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
+from pagoda.weights.checkpoint import Checkpoint, open_checkpoint, open_configuration
 from pagoda.weights.store import resolve_model
 
 Progress = Callable[[int, int], None]
@@ -56,7 +56,9 @@ class Engine:
 
 def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engine:
     scheduling = scheduler_config(config)  # first, so that a bad setting is refused before anything is loaded
-    path = resolve_model(config.model)
+    path = Path(config.model) if config.load_format == "dummy" else resolve_model(config.model)
+    if config.device == "cuda":
+        return build_cuda_engine(config, scheduling, path, progress)
     checkpoint = open_checkpoint(path)
     try:
         model = load_model(checkpoint, progress)
@@ -72,7 +74,46 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
     except BaseException:
         checkpoint.close()
         raise
-    loop = EngineLoop(
+    loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint)
+
+
+def build_cuda_engine(
+    config: EngineConfig, scheduling: SchedulerConfig, path: Path, progress: Progress | None
+) -> Engine:
+    from pagoda.executor.cuda.build import CudaBuilder  # brings torch, which nothing on a CPU needs
+
+    is_dummy = config.load_format == "dummy"
+    checkpoint = open_configuration(path) if is_dummy else open_checkpoint(path)
+    try:
+        model = random_model(checkpoint) if is_dummy else load_model(checkpoint, progress)
+        tokenizer = load_tokenizer(checkpoint, path)
+        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
+        builder = CudaBuilder(model, config.dtype, config.quantization)
+        length = min(config.max_model_len or model.config.max_positions, model.config.max_positions)
+        builder.make_program(config.max_num_seqs, config.max_num_batched_tokens, length)
+        kept = builder.num_bytes()
+        budget = int((builder.free_bytes() + kept) * config.gpu_memory_utilization)
+        memory = plan_for(config, model, kept, builder.kv_cache_type, budget, length)
+        executor = builder.make_executor(memory, config.block_size, config.max_num_seqs, end_token_ids)
+        scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
+    except BaseException:
+        checkpoint.close()
+        raise
+    loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint)
+
+
+def make_loop(
+    config: EngineConfig,
+    scheduler: Scheduler,
+    executor: Executor,
+    path: Path,
+    model: Model,
+    memory: MemoryPlan,
+    end_token_ids: list[int],
+) -> EngineLoop:
+    return EngineLoop(
         scheduler,
         executor,
         model_name=str(path.resolve()),
@@ -81,7 +122,6 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         end_token_ids=end_token_ids,
         seeds=SeedSource(config.seed),
     )
-    return Engine(config, loop, tokenizer, model, memory, checkpoint)
 
 
 def scheduler_config(config: EngineConfig) -> SchedulerConfig:
@@ -135,8 +175,15 @@ def kv_cache_type(config: EngineConfig, model: Model, kernels: CpuKernels | None
     return "f16" if rounds and is_quantized else "f32"
 
 
-def plan_for(config: EngineConfig, model: Model, weight_bytes: int, kv_cache_type: KVCacheType = "f32") -> MemoryPlan:
-    """The memory that weights and cache will take under these settings."""
+def plan_for(
+    config: EngineConfig,
+    model: Model,
+    weight_bytes: int,
+    kv_cache_type: KVCacheType = "f32",
+    budget: int | None = None,
+    longest: int | None = None,
+) -> MemoryPlan:
+    """The memory that weights and cache will take under these settings; `budget` is main memory's unless given."""
     demand = CacheDemand(
         groups=model.cache_groups(),
         page_size=config.block_size,
@@ -147,7 +194,8 @@ def plan_for(config: EngineConfig, model: Model, weight_bytes: int, kv_cache_typ
     context = model.config.max_positions
     if config.max_model_len is not None and config.max_model_len > context:
         raise InvalidRequest("max_model_len", f"{config.max_model_len} is more than the model's context of {context}")
-    budget = int(available_bytes() * config.gpu_memory_utilization)
+    if budget is None:
+        budget = int(available_bytes() * config.gpu_memory_utilization)
     if config.num_pages is not None:
         length = config.max_model_len or min(context, config.num_pages * config.block_size)
         empty = MemoryPlan(
@@ -158,7 +206,7 @@ def plan_for(config: EngineConfig, model: Model, weight_bytes: int, kv_cache_typ
             budget_bytes=budget,
         )
         return with_num_pages(empty, demand, config.num_pages)
-    length = config.max_model_len or longest_that_fits(demand, weight_bytes, budget, context)
+    length = config.max_model_len or longest_that_fits(demand, weight_bytes, budget, longest or context)
     return plan_memory(demand, weight_bytes, budget, length)
 
 

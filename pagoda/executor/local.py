@@ -4,67 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
+from pagoda.executor.asked import Asked
 from pagoda.executor.base import WorkerOperators
 from pagoda.executor.forward import Forward
+from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
 from pagoda.executor.pages import PageStore
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, WorkerRows, in_order
 from pagoda.kernels.base import Array, FloatArray, RaggedBatch
-from pagoda.kernels.sampling import SampledTokens, TokenLogprobs
+from pagoda.kernels.sampling import SampledTokens
 
 NOTHING: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Asked:
-    """What a plan's arrays say. The scheduler sends the same arrays as long as the same rows decode."""
-
-    plan: StepPlan
-    rows: Rows
-    drawing: Rows
-    """Entries of the plan that draw."""
-    drawers: Rows
-    """Their rows."""
-    wanted: IntArray
-    """The tokens of the step whose logits they need. None others are computed but those of prompts to be scored."""
-    num_new: IntArray
-    decodes: bool
-    """Every row computes its last known token and nothing else."""
-
-    @classmethod
-    def by(cls, plan: StepPlan, pooler: Pooler) -> Asked:
-        assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
-        rows = plan.rows.astype(np.intp)
-        draws = plan.draws
-        if pooler:  # those that want a vector draw no token
-            draws = draws & np.array([row not in pooler for row in rows.tolist()], np.bool_)
-        (drawing,) = draws.nonzero()
-        wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
-        decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
-        drawers = rows if decodes else rows[drawing]
-        return cls(plan, rows, drawing, drawers, wanted, draws.astype(np.int32), decodes)
-
-    def is_of(self, plan: StepPlan) -> bool:
-        mine = self.plan
-        return (
-            plan.rows is mine.rows
-            and plan.num_tokens is mine.num_tokens
-            and plan.num_drafts is mine.num_drafts
-            and plan.draws is mine.draws
-        )
 
 
 class LocalExecutor:
     """One worker: its rows, its pages and a forward pass over them."""
 
     lateness = 0
+    embeds = True
 
     def __init__(
         self,
@@ -138,7 +101,7 @@ class LocalExecutor:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, asked.num_new, nothing, prompt_logprobs=scores, pooled=pooled)
         sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)
-        logprobs = _logprobs_by_entry(sampled, asked.drawing)
+        logprobs = logprobs_by_entry(sampled, asked.drawing)
         broken = frozenset(asked.drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else NOTHING
         return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken, pooled)
 
@@ -178,24 +141,3 @@ class LocalExecutor:
                 for index, position in enumerate(targets)
             )
         return scores
-
-
-def _logprobs_by_entry(sampled: SampledTokens, drawing: Rows) -> dict[int, tuple[TokenLogprob, ...]]:
-    found = sampled.logprobs
-    if found is None:
-        return {}
-    return {
-        int(drawing[row]): (token_logprob(found, index, int(sampled.token_ids[row])),)
-        for index, row in enumerate(found.rows.tolist())
-    }
-
-
-def token_logprob(found: TokenLogprobs, index: int, token_id: int) -> TokenLogprob:
-    count = int(found.num_top[index])
-    return TokenLogprob(
-        token_id,
-        float(found.chosen[index]),
-        int(found.ranks[index]),
-        tuple(found.top_token_ids[index, :count].tolist()),
-        tuple(found.top_values[index, :count].tolist()),
-    )

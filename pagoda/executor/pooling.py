@@ -49,7 +49,7 @@ class Pooler:
     def __bool__(self) -> bool:
         return bool(self._gathered)
 
-    def __contains__(self, row: int) -> bool:
+    def __contains__(self, row: object) -> bool:
         return row in self._gathered
 
     def start(self, row: int, payload: RowPayload) -> None:

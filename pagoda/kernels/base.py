@@ -21,6 +21,8 @@ FloatArray = npt.NDArray[np.float32]
 # What products with quantized weights are made of: single precision, or bytes.
 Compute = Literal["f32", "int8"]
 FLOAT_FORMATS = frozenset({"F64", "F32", "F16", "BF16"})  # weights that nothing was quantized in
+RANDOM_FORMAT = "RANDOM"  # a weight that is only a shape: who computes with it makes up the numbers
+RANDOM_DEVIATION = 0.02
 
 
 class Weight(Protocol):

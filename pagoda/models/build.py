@@ -9,11 +9,12 @@ from pagoda.models.layers.linear import Linear
 from pagoda.models.layers.mlp import GatedMLP
 from pagoda.models.layers.norm import RMSNorm
 from pagoda.models.layers.rope import rope_frequencies
+from pagoda.models.random_weights import RandomSource
 from pagoda.models.weight_source import WeightSource
 
 
 class DecoderBuilder:
-    def __init__(self, config: ModelConfig, source: WeightSource) -> None:
+    def __init__(self, config: ModelConfig, source: WeightSource | RandomSource) -> None:
         self._config = config
         self._source = source
         self._groups = group_layers(config)

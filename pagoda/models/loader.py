@@ -6,6 +6,7 @@ from pagoda.models.base import Model
 from pagoda.models.build import DecoderBuilder
 from pagoda.models.config import ModelConfig
 from pagoda.models.config_reader import ConfigReader
+from pagoda.models.random_weights import RandomSource
 from pagoda.models.registry import find_family
 from pagoda.models.weight_source import Progress, WeightSource
 from pagoda.weights.checkpoint import Checkpoint
@@ -17,6 +18,11 @@ def load_model(checkpoint: Checkpoint, progress: Progress | None = None) -> Mode
     names = family.gguf_names if checkpoint.kind == "gguf" else family.huggingface_names
     source = WeightSource(checkpoint, names, progress)
     return DecoderBuilder(read_config(checkpoint), source).build()
+
+
+def random_model(checkpoint: Checkpoint) -> Model:
+    """The model of a configuration, with random weights."""
+    return DecoderBuilder(read_config(checkpoint), RandomSource()).build()
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:

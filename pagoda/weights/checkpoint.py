@@ -7,12 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
+
 from pagoda.core.errors import ModelFileError, ModelNotFound
 from pagoda.weights.gguf import MAGIC, GGUFFile
 from pagoda.weights.json_file import read_json_object
 from pagoda.weights.mapped_file import MappedFile
 from pagoda.weights.safetensors import INDEX_NAME, SafetensorsFile, ShardedSafetensors, file_inside
-from pagoda.weights.tensor import QuantizedTensor, TensorFile
+from pagoda.weights.tensor import QuantizedTensor, TensorFile, TensorInfo
 
 CONFIG_NAME = "config.json"
 SINGLE_NAME = "model.safetensors"
@@ -54,6 +56,26 @@ class Checkpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class NoTensors:
+    """Stands for the weights of a folder of which only the configuration counts."""
+
+    tensors: Mapping[str, TensorInfo] = {}
+
+    def raw(self, name: str) -> np.ndarray:
+        raise ModelFileError(f"no weights were opened, {name} among them")
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+def open_configuration(folder: str | Path) -> Checkpoint:
+    """A Hugging Face folder without its weights, which need not be there."""
+    folder = Path(folder)
+    if not (folder / CONFIG_NAME).exists():
+        raise ModelFileError(f"{folder.name}: has no {CONFIG_NAME}")
+    return Checkpoint("huggingface", folder, read_json_object(file_inside(folder, CONFIG_NAME)), NoTensors())
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:

@@ -9,11 +9,12 @@ from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
-from pagoda.kernels.cpu.recorder import LANES, Recorder, Symbol
+from pagoda.kernels.cpu.recorder import LANES, Recorder
 from pagoda.kernels.cpu.sampling import NativeSampler
 from pagoda.kernels.cpu.weights import PackedWeights, packed_bytes
 from pagoda.kernels.reference import paging
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
+from pagoda.kernels.symbol import Symbol
 
 
 def why_unavailable(page_size: int, head_dim: int, weights: Iterable[Weight]) -> str:

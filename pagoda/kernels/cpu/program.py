@@ -16,8 +16,9 @@ from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import NUMPY_TYPES, FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
-from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder, Symbol
+from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder
 from pagoda.kernels.cpu.step import StepInputs
+from pagoda.kernels.symbol import Symbol
 
 SLOTS = 16
 MANY_TOKENS, SINGLE_TOKEN = 1, 2  # the steps before whose instruction threads meet

@@ -10,6 +10,7 @@ import numpy as np
 
 from pagoda.kernels.base import KVPages, RaggedBatch, RopeFrequencies, RopeTable, Weight
 from pagoda.kernels.cpu.weights import PackedWeights, integer_row_bytes
+from pagoda.kernels.symbol import Symbol
 
 LANES = 16
 
@@ -42,24 +43,6 @@ ROW_BY_ROW = frozenset(
 )
 # Rows of logits are too long to be left to one thread.
 SHARED_IN_LOGITS = frozenset({Operation.ADD, Operation.SCALE, Operation.SOFT_CAP, Operation.RMS_NORM})
-
-
-@dataclass(frozen=True, eq=False)
-class Symbol:
-    """A matrix of the step that does not exist yet: a row for each token (or each row of logits), `width` columns."""
-
-    value: int
-    width: int
-    is_rows: bool = False
-    head_width: int = 0
-
-    def __len__(self) -> int:
-        return 1  # models only hand it back to `reshape`
-
-    def reshape(self, _num_rows: int, *shape: int) -> Symbol:
-        """[T, width] seen as [T, heads, head width], or back."""
-        head_width = shape[-1] if len(shape) == 2 else 0
-        return Symbol(self.value, self.width, self.is_rows, head_width)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,9 @@ from pagoda.kernels.base import KVPages, RaggedBatch
 from pagoda.kernels.cpu import CpuKernels
 from pagoda.kernels.cpu import program as program_module
 from pagoda.kernels.cpu.program import Program
-from pagoda.kernels.cpu.recorder import Operation, Symbol
+from pagoda.kernels.cpu.recorder import Operation
 from pagoda.kernels.reference import ReferenceOperators
+from pagoda.kernels.symbol import Symbol
 from pagoda.models import Model
 from tests.kernels.cpu.families import FAMILIES, NativeRunner, make_family
 from tests.kernels.cpu.programs import assert_same_bits, compile_program, flat_batch, normal, over, run_twin

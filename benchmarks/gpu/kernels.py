@@ -1,0 +1,367 @@
+"""Time the kernels of pagoda/kernels/cuda on the GPU at hand, each against the ceiling that binds it.
+
+    python benchmarks/gpu/kernels.py [section ...] [--variants] [--once] [--shard I/N]
+
+One line a case: microseconds, the bytes that must be read and the operations that must be done over that time, and the
+share of the larger ceiling. `--once` runs every launch once and times nothing: several such processes, a shard each,
+fill the compile cache. Launches are captured in a CUDA graph and go round several sets of inputs, together larger than
+the second cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_split_len, decode_workspace
+from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
+from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
+from pagoda.kernels.cuda.sampling_borders import find_borders
+from pagoda.kernels.cuda.sampling_candidates import candidate_lists
+from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
+
+# Measured on the H200 this was tuned on, random data.
+READ_BYTES_PER_SECOND = 4.1e12
+BF16_FLOPS_PER_SECOND = 719e12
+L2_BYTES = 60e6
+REPLAYS = 20
+PAGE_SIZE = 16
+SCALE = 128**-0.5
+
+Launch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`launches` makes the inputs, checks the result of one launch and returns one for each set of inputs."""
+
+    section: str
+    name: str
+    launches: Callable[[], list[Launch]]
+    num_bytes: float
+    num_flops: float = 0.0
+
+
+def time_launches(launches: list[Launch]) -> float:
+    """Seconds a launch, the median of several replays of a graph that holds all of them."""
+    for launch in launches:
+        launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    repeats = max(1, 40 // len(launches))
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            for launch in launches:
+                launch()
+    graph.replay()
+    times = []
+    for _ in range(REPLAYS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e-3 / (repeats * len(launches)))
+    return statistics.median(times)
+
+
+def num_sets(bytes_a_set: float) -> int:
+    return max(1, min(8, int(3 * L2_BYTES / bytes_a_set) + 1))
+
+
+def paged(num_rows: int, context: int, num_kv_heads: int, head_dim: int) -> tuple[torch.Tensor, ...]:
+    pages_a_row = -(-context // PAGE_SIZE)
+    shape = (num_rows * pages_a_row, PAGE_SIZE, num_kv_heads, head_dim)
+    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    table = torch.randperm(len(keys), device="cuda", dtype=torch.int32).reshape(num_rows, pages_a_row)
+    return keys, values, table
+
+
+def mixed_by_torch(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+    """[N, H, E] queries, the last of [C, K, E], in float32."""
+    group = q.shape[1] // keys.shape[1]
+    keys, values = (x.float().repeat_interleave(group, 1).transpose(0, 1) for x in (keys, values))
+    scores = q.float().transpose(0, 1) @ keys.transpose(1, 2) * scale
+    distance = torch.arange(len(q), device="cuda")[:, None] + keys.shape[1] - len(q)
+    scores.masked_fill_(torch.arange(keys.shape[1], device="cuda") > distance, float("-inf"))
+    return (scores.softmax(-1) @ values).transpose(0, 1)
+
+
+def assert_near(name: str, actual: torch.Tensor, expected: torch.Tensor, limit: float) -> None:
+    error = ((actual.float() - expected).norm() / expected.norm()).item()
+    assert error < limit, f"{name}: error {error:.2e}"
+
+
+def decode_cases(variants: bool) -> Iterator[Case]:
+    many = [DecodeTile(*tile) for tile in ((32, 1, 4), (32, 1, 3), (32, 2, 4), (16, 1, 6), (64, 2, 3), (128, 4, 2))]
+    few = [DecodeTile(*tile) for tile in ((64, 2, 1), (64, 4, 2), (32, 2, 2), (32, 1, 2))]
+    shapes = [(256, 300, 600, 32), (256, 300, 600, 16), (64, 1024, 1024, 32), (8, 8192, 8192, 32)]
+    for rows, low, high, heads in [*shapes, (1, 384, 384, 32), (1, 384, 384, 16), (8, 384, 384, 32)]:
+        split_len = decode_split_len(rows, high)
+        tiles: list[DecodeTile | None] = [None]
+        if variants:
+            tiles += few if split_len < 512 else many
+        for tile in tiles:
+            name = f"{rows} x {low}-{high}, {heads}/8 heads, split {split_len}, {tile or 'as chosen'}"
+            make = functools.partial(decode_launches, rows, low, high, heads, split_len, tile)
+            yield Case("decode", name, make, rows * (low + high) / 2 * 8 * 512)
+
+
+def decode_launches(
+    rows: int, low: int, high: int, heads: int, split_len: int, tile: DecodeTile | None
+) -> list[Launch]:
+    workspace = decode_workspace(rows, heads, 8, 128, high, "cuda", split_len)
+    lens = torch.linspace(low, high, rows, device="cuda").int()
+    found: list[Launch] = []
+    for _ in range(num_sets(rows * (low + high) / 2 * 8 * 512)):
+        q, out = (torch.randn((rows, heads, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        keys, values, table = paged(rows, high, 8, 128)
+        arguments = (out, q, keys, values, table, lens, SCALE, 0, workspace)
+        found.append(functools.partial(decode_attention, *arguments, tile=tile))
+    found[-1]()
+    check_decode(out, q, keys, values, table, lens)
+    return found
+
+
+def check_decode(out, q, keys, values, table, lens) -> None:
+    for row in (0, len(q) // 2, len(q) - 1):
+        length = int(lens[row])
+        flat_keys, flat_values = (x[table[row]].flatten(0, 1)[:length] for x in (keys, values))
+        expected = mixed_by_torch(q[row : row + 1], flat_keys, flat_values, SCALE)
+        assert_near("decode", out[row : row + 1], expected, 1e-2)
+
+
+def shared_cases(variants: bool) -> Iterator[Case]:
+    tiles = [{}]
+    if variants:
+        for lines, tokens in ((128, 128), (64, 64), (64, 128), (128, 64)):
+            tiles += [{"lines_in_tile": lines, "block_tokens": tokens, "programs_per_group": n} for n in (2, 4)]
+    for rows, shared_len, own in ((256, 2048, 192), (256, 512, 192), (32, 2048, 192)):
+        flops = 4 * rows * shared_len * 32 * 128
+        for tile in tiles:
+            name = f"{rows} x {shared_len} shared + {own}, {tile or 'as chosen'}"
+            make = functools.partial(shared_launches, rows, shared_len, own, tile)
+            yield Case("shared", name, make, (rows * own + shared_len) * 8 * 512, flops)
+
+
+def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, int]) -> list[Launch]:
+    workspace = decode_workspace(rows, 32, 8, 128, shared_len + own, "cuda")
+    q, out = (torch.randn((rows, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    keys, values, table = paged(rows, shared_len + own, 8, 128)
+    table[:, : shared_len // PAGE_SIZE] = table[0, : shared_len // PAGE_SIZE].clone()
+    members = torch.arange(rows, device="cuda", dtype=torch.int32)
+    lens, shared_lens = (torch.full_like(members, length) for length in (shared_len + own, shared_len))
+    group = SharedRows(shared_lens, members, torch.tensor([0, rows], device="cuda", dtype=torch.int32))
+    arguments = (out, q, keys, values, table, lens, group, SCALE, workspace)
+    launch = functools.partial(shared_attention, *arguments, programs_per_row=1, **tile)
+    launch()
+    check_decode(out, q, keys, values, table, lens)
+    return [launch]
+
+
+def prefill_cases(variants: bool) -> Iterator[Case]:
+    tiles: list[PrefillTile | None] = [None]
+    if variants:
+        shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 3), (256, 64, 8, 3))
+        tiles += [PrefillTile(*shape) for shape in shapes]
+    for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
+        flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
+        num_bytes = rows * (new * 32 * 256 * 2 + (new + cached) * 8 * 512)
+        for apart in (False, True):
+            for tile in tiles:
+                name = f"{rows} x {new} after {cached}, {'apart' if apart else 'paged'}, {tile or 'as chosen'}"
+                make = functools.partial(prefill_launches, rows, new, cached, apart, tile)
+                yield Case("prefill", name, make, num_bytes, flops)
+
+
+def prefill_launches(rows: int, new: int, cached: int, apart: bool, tile: PrefillTile | None) -> list[Launch]:
+    keys, values, table = paged(rows, new + cached, 8, 128)
+    q, out = (torch.randn((rows * new, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32) * new
+    lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
+    by_row = [x[table.flatten()].reshape(rows, -1, 8, 128) for x in (keys, values)]
+    k_new, v_new = (x[:, cached : cached + new].flatten(0, 1) if apart else None for x in by_row)
+    arguments = (out, q, keys, values, table, starts, lens, new, SCALE, 0, k_new, v_new)
+    launch = functools.partial(prefill_attention, *arguments, tile=tile)
+    launch()
+    flat_keys, flat_values = (x[-1, : new + cached] for x in by_row)
+    assert_near("prefill", out[-512:], mixed_by_torch(q[-512:], flat_keys, flat_values, SCALE), 1e-2)
+    return [launch]
+
+
+MATRICES = {
+    "0.6B": {
+        "qkv": (4096, 1024),
+        "o": (1024, 2048),
+        "gate_up": (6144, 1024),
+        "down": (1024, 3072),
+        "head": (151936, 1024),
+    },
+    "8B": {
+        "qkv": (6144, 4096),
+        "o": (4096, 4096),
+        "gate_up": (28672, 4096),
+        "down": (4096, 14336),
+        "head": (128256, 4096),
+    },
+}
+
+
+def linear_cases(variants: bool) -> Iterator[Case]:
+    """The matrices of Qwen3-0.6B and Llama-3.1-8B; the output heads stay bf16."""
+    for model, matrices in MATRICES.items():
+        for matrix, (num_out, num_in) in matrices.items():
+            for kind, rows in (("bf16", 1), ("bf16", 8), ("fp8", 1), ("fp8", 8)):
+                if kind == "fp8" and (model == "0.6B" or matrix == "head"):
+                    continue
+                width = 2 if kind == "bf16" else 1
+                plans = [linear_plan(rows, num_out, num_in, width)]
+                if variants:
+                    plans += linear_variants(rows, num_out, num_in, width)
+                name = f"{model} {matrix} {kind}, {rows} rows"
+                make = functools.partial(linear_launches, rows, num_out, num_in, kind)
+                if kind == "bf16":
+                    yield Case("linear", f"{name}, torch", functools.partial(make, None, False), num_out * num_in * 2)
+                for plan, early in itertools.product(plans, (False, True)):
+                    label = f"{name}, {plan}{', early' if early else ''}"
+                    yield Case("linear", label, functools.partial(make, plan, early), num_out * num_in * width)
+
+
+def linear_variants(rows: int, num_out: int, num_in: int, width: int) -> list[LinearPlan]:
+    if rows > 1:
+        plans = []
+        for programs in (132, 264):
+            stretches = max(1, min(num_in // 256, round(programs * 64 / num_out)))
+            plans += [LinearPlan(64, 128, stretches, 4, 4), LinearPlan(64, 256 // width, stretches, 4, 5)]
+        return list(dict.fromkeys(plans))
+    if width == 1:
+        tiles = [(2, 1024, 2, 1), (1, 4096, 2, 1), (2, 2048, 2, 1), (1, 2048, 1, 1), (2, 4096, 4, 1), (4, 2048, 4, 2)]
+    else:
+        tiles = [(8, 512, 4, 3), (8, 1024, 8, 2), (1, 2048, 2, 1), (2, 1024, 2, 1), (4, 1024, 4, 1), (1, 1024, 1, 1)]
+    return [LinearPlan(o, i, 1, w, s) for o, i, w, s in tiles if num_in % i == 0]
+
+
+def linear_launches(
+    rows: int, num_out: int, num_in: int, kind: str, plan: LinearPlan | None, early: bool
+) -> list[Launch]:
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float8_e4m3fn
+    workspace = linear_workspace(num_out, 64, "cuda")
+    found: list[Launch] = []
+    for _ in range(min(40, int(3 * L2_BYTES / (num_out * num_in * dtype.itemsize)) + 1)):
+        x, weight = (torch.randn((n, num_in), device="cuda").to(dtype) for n in (rows, num_out))
+        out = torch.empty((rows, num_out), device="cuda", dtype=torch.bfloat16)
+        if plan is None:
+            found.append(functools.partial(torch.mm, x, weight.t(), out=out))
+            continue
+        scales = {}
+        if kind == "fp8":
+            scales = {
+                name: torch.rand(n, device="cuda") for name, n in (("x_scales", rows), ("weight_scales", num_out))
+            }
+        found.append(functools.partial(small_linear, out, x, weight, workspace, early=early, plan=plan, **scales))
+    found[-1]()
+    if plan is not None:
+        expected = x.float() @ weight.float().t()
+        if scales:
+            expected *= scales["x_scales"][:, None] * scales["weight_scales"]
+        assert_near(f"linear {kind} {plan}", out, expected, 1e-2)
+    return found
+
+
+def sampling_cases(variants: bool) -> Iterator[Case]:
+    for rows, vocab in ((256, 128256), (1, 128256), (1, 151936)):
+        for dtype in (torch.bfloat16, torch.float32):
+            for temperature in (None, 0.0, 1.0):
+                make = functools.partial(sampling_launches, rows, vocab, dtype, temperature)
+                name = f"{rows} x {vocab} {dtype}, {'greedy' if temperature is None else temperature}"
+                yield Case("sampling", name, make, rows * vocab * dtype.itemsize)
+
+
+def sampling_launches(rows: int, vocab: int, dtype: torch.dtype, temperature: float | None) -> list[Launch]:
+    workspace = sampling_workspace(rows, vocab, "cuda")
+    tokens, broken = (torch.empty(rows, device="cuda", dtype=torch.int32) for _ in range(2))
+    draws = None
+    if temperature is not None:
+        zeros = torch.zeros(rows, device="cuda", dtype=torch.int32)
+        draws = DrawTensors(zeros + temperature, torch.arange(rows, device="cuda"), zeros, zeros)
+    found: list[Launch] = []
+    for _ in range(num_sets(rows * vocab * dtype.itemsize)):
+        logits = torch.randn((rows, vocab), device="cuda").to(dtype)
+        found.append(functools.partial(sample_tokens, tokens, broken, logits, workspace, draws))
+    found[-1]()
+    if not temperature:
+        best = logits.float()
+        assert (best.gather(1, tokens.long()[:, None])[:, 0] == best.amax(1)).all()
+    return found
+
+
+def border_cases(variants: bool) -> Iterator[Case]:
+    for rows in (256, 1):
+        for top_k, top_p in ((50, 1.0), (0, 0.95), (50, 0.95)):
+            make = functools.partial(border_launches, rows, 128256, top_k, top_p)
+            yield Case("borders", f"{rows} x 128256, top_k {top_k}, top_p {top_p}", make, rows * 128256 * 4)
+
+
+def border_launches(rows: int, vocab: int, top_k: int, top_p: float) -> list[Launch]:
+    logits = 3 * torch.randn((rows, vocab), device="cuda")
+    zeros = torch.zeros(rows, device="cuda", dtype=torch.int32)
+    draws = DrawTensors(zeros + 1.0, torch.arange(rows, device="cuda"), zeros, zeros)
+    borders = Borders(zeros + 0.0, zeros.clone())
+    filters = {"top_k": zeros + top_k, "top_p": zeros + top_p, "lists": candidate_lists(rows, vocab, "cuda")}
+    launch = functools.partial(find_borders, borders, logits, draws, **filters)
+    launch()
+    if top_p == 1.0:
+        assert (borders.logits == logits.topk(top_k).values[:, -1]).all()
+    return [launch]
+
+
+SECTIONS = {
+    "decode": decode_cases,
+    "shared": shared_cases,
+    "prefill": prefill_cases,
+    "linear": linear_cases,
+    "sampling": sampling_cases,
+    "borders": border_cases,
+}
+
+
+def report(case: Case) -> str:
+    try:
+        seconds = time_launches(case.launches())
+    except Exception as error:
+        return f"{case.section:9} {case.name}: {str(error)[-150:]}"
+    share = max(case.num_bytes / READ_BYTES_PER_SECOND, case.num_flops / BF16_FLOPS_PER_SECOND) / seconds
+    rates = f"{case.num_bytes / seconds / 1e12:6.2f} TB/s {case.num_flops / seconds / 1e12:6.0f} TFLOP/s"
+    return f"{case.section:9} {seconds * 1e6:9.2f} us {rates} {share:6.1%}  {case.name}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sections", nargs="*", default=list(SECTIONS), metavar="section")
+    parser.add_argument("--once", action="store_true", help="compile and check only")
+    parser.add_argument("--variants", action="store_true", help="other tiles and plans beside the chosen ones")
+    parser.add_argument("--shard", default="0/1", help="I/N: every N-th case, from the I-th on")
+    arguments = parser.parse_args()
+    index, count = map(int, arguments.shard.split("/"))
+    cases = [case for section in arguments.sections for case in SECTIONS[section](arguments.variants)]
+    torch.manual_seed(7)
+    for case in cases[index::count]:
+        if not arguments.once:
+            print(report(case), flush=True)
+            continue
+        try:
+            case.launches()
+        except Exception as error:
+            print(f"{case.section} {case.name}: {str(error)[-200:]}", flush=True)
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The table of a GPU beside vLLM and SGLang: checks kernels, runs the fixed workloads, prints each row with its peers.
+
+python -m benchmarks.gpu.run [--check] [--rows 8b-single,8b-decode256,...] [--profile 8b-decode256] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.models import make_folder
+from benchmarks.gpu.profile import profiled
+from benchmarks.gpu.steps import StepClock
+from benchmarks.report import print_table
+from pagoda import LLM, SamplingParams
+from pagoda.bench.workloads import FIXED
+
+
+@dataclass(frozen=True)
+class Row:
+    """`vllm`, `sglang`, `limit` and `goal` are tokens a second, or milliseconds where `is_latency`."""
+
+    name: str
+    shape: str
+    work: str
+    vllm: float
+    sglang: float
+    limit: float
+    goal: float
+    quantization: str = "none"
+
+    @property
+    def is_latency(self) -> bool:
+        return self.work == "ttft1k"
+
+
+ROWS = [
+    Row("8b-single", "8b", "single", 205, 204, 273, 235),
+    Row("8b-ttft1k", "8b", "ttft1k", 36.8, 26.6, 22, 24.5),
+    Row("8b-decode256", "8b", "decode256", 19_057, 18_610, 26_300, 22_000),
+    Row("8b-seed", "8b", "seed", 8_919, 8_671, 11_000, 9_700),
+    Row("8b-prefix", "8b", "prefix", 9_089, 8_563, 20_900, 16_000),
+    Row("fp8-single", "8b", "single", 283, 286, 500, 380, "fp8"),
+    Row("fp8-ttft1k", "8b", "ttft1k", 21.2, 18.6, 14, 16, "fp8"),
+    Row("fp8-decode256", "8b", "decode256", 23_737, 23_131, 35_100, 27_500, "fp8"),
+    Row("fp8-seed", "8b", "seed", 12_026, 11_862, 16_000, 13_500, "fp8"),
+    Row("fp8-prefix", "8b", "prefix", 10_910, 10_458, 31_800, 22_000, "fp8"),
+    Row("0.6b-single", "0.6b", "single", 533, 615, 3_400, 1_200),
+    Row("0.6b-decode256", "0.6b", "decode256", 34_227, 44_268, 78_800, 55_000),
+    Row("0.6b-nano", "0.6b", "nano", 22_079, 23_591, 33_000, 27_500),
+]
+# Workloads whose batches shrink one by one; the graphs of others are few and captured on the way.
+MANY_SIZES = ("seed", "nano")
+
+
+def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespace) -> LLM:
+    return LLM(
+        make_folder(shape, folder),
+        device="cuda",
+        load_format="dummy",
+        quantization=quantization,
+        max_model_len=4096,
+        max_num_seqs=args.seqs,
+        max_num_batched_tokens=args.tokens,
+        block_size=args.page,
+        gpu_memory_utilization=0.85,
+    )
+
+
+def measure(llm: LLM, row: Row, repeats: int) -> dict[str, float]:
+    requests = FIXED[row.work]()
+    prompts = [request.prompt_token_ids for request in requests]
+    sampling = [
+        SamplingParams(temperature=0, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False)
+        for request in requests
+    ]
+    loop = llm.engine.loop
+    clock = loop.executor
+    best: dict[str, float] = {"seconds": float("inf")}
+    for _ in range(repeats):
+        llm.reset_prefix_cache()
+        torch.cuda.synchronize()
+        clock.reset()
+        start = time.perf_counter()
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        seconds = time.perf_counter() - start
+        count = sum(len(output.outputs[0].token_ids) for output in outputs)
+        assert count == sum(request.max_tokens for request in requests)
+        if seconds < best["seconds"]:
+            best = {"seconds": seconds, "tokens": count, **clock.report(seconds)}
+    return best
+
+
+def table_line(row: Row, found: dict[str, float]) -> list[str]:
+    value = 1e3 * found["seconds"] if row.is_latency else found["tokens"] / found["seconds"]
+    peer = min(row.vllm, row.sglang) if row.is_latency else max(row.vllm, row.sglang)
+    ratio = peer / value if row.is_latency else value / peer
+    is_met = value <= row.goal if row.is_latency else value >= row.goal
+    numbers = [f"{number:,.1f}" for number in (value, row.vllm, row.sglang, row.limit, row.goal)]
+    costs = [f"{found['step_ms']:.2f}", f"{found['host_us']:.0f}", f"{100 * found['gpu_waits']:.1f} %"]
+    return [row.name, *numbers, f"{ratio:.2f}x", "met" if is_met else "missed", *costs]
+
+
+HEADER = ["row", "pagoda", "vLLM", "SGLang", "limit", "goal", "ratio", "", "step ms", "host us", "GPU waits"]
+
+
+def check() -> int:
+    import pytest
+
+    return int(pytest.main(["-q", "-x", "tests/kernels/cuda", "tests/executor/cuda", "-p", "no:cacheprovider"]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", default="all", help="names from the table, with commas")
+    parser.add_argument("--check", action="store_true", help="hold every kernel against its twin first")
+    parser.add_argument("--profile", default="", help="rows to look into, kernel by kernel")
+    parser.add_argument("--before", type=int, default=40, help="steps before those that are looked into")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
+    parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
+    parser.add_argument("--page", type=int, default=64, help="tokens in a page")
+    args = parser.parse_args()
+    if args.check and (status := check()):
+        return status
+    wanted = [row for row in ROWS if args.rows == "all" or row.name in args.rows.split(",")]
+    lines: list[list[str]] = []
+    made: tuple[str, str] | None = None
+    llm: Any = None
+    with tempfile.TemporaryDirectory() as folder:
+        for row in wanted:
+            if made != (row.shape, row.quantization):
+                if llm is not None:
+                    llm.close()
+                    llm = None
+                    gc.collect()
+                    torch.cuda.empty_cache()
+                made = (row.shape, row.quantization)
+                start = time.perf_counter()
+                llm = make_llm(row.shape, row.quantization, Path(folder), args)
+                built = time.perf_counter() - start
+                if any(one.work in MANY_SIZES for one in wanted):
+                    llm.engine.loop.executor.warm_up()
+                print(
+                    f"{row.shape} {row.quantization}: built in {built:.1f} s, graphs in "
+                    f"{time.perf_counter() - start - built:.1f} s, pages {llm.engine.memory.num_pages}",
+                    flush=True,
+                )
+                llm.engine.loop.executor = StepClock(llm.engine.loop.executor)
+            lines.append(table_line(row, measure(llm, row, args.repeats)))
+            print("  ".join(lines[-1]), flush=True)
+            if row.name in args.profile.split(","):
+                profiled(llm, row.work, args.before)
+    print_table("Tokens a second (ttft1k: milliseconds)", HEADER, lines)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

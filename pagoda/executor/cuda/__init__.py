@@ -1,0 +1,1 @@
+"""Runs plans on a CUDA device. This folder and `kernels/cuda` alone import torch."""

@@ -1,0 +1,262 @@
+"""Runs plans on one CUDA device: a step is begun and left to itself, and its tokens come back one step later."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from pagoda.core.plan import IntArray, RowPayload, StepPlan
+from pagoda.core.result import StepResult
+from pagoda.decoding import SamplingState
+from pagoda.executor.asked import Asked
+from pagoda.executor.cuda.device_rows import DeviceRows
+from pagoda.executor.cuda.drawing import DeviceDraws, DrawKind
+from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
+from pagoda.executor.cuda.host_draws import HostDraws
+from pagoda.executor.cuda.inputs import StepInputs
+from pagoda.executor.cuda.mailbox import Returns
+from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.cuda.sharing import PageSharing
+from pagoda.executor.rows import in_order
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.program import Program
+from pagoda.kernels.sampling import SampledTokens, SamplingBatch
+
+NO_TOKENS: IntArray = np.zeros(0, np.int32)
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceParts:
+    """What lives on the device."""
+
+    program: Program
+    rows: DeviceRows
+    inputs: StepInputs
+    pages: DevicePages
+    sharing: PageSharing | None
+    """None: the model has no layers that see everything."""
+    draws: DeviceDraws
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class UnderWay:
+    """A step whose result was not collected: either its tokens are on their way, or the result is here already."""
+
+    plan: StepPlan
+    asked: Asked | None = None
+    turn: int = 0
+    num_outcomes: int = 0
+    result: StepResult | None = None
+
+
+@dataclass(eq=False, slots=True)
+class HostCounts:
+    """What the host knows of the rows without asking the device."""
+
+    num_tokens: IntArray
+    num_computed: IntArray
+    num_prompt_tokens: IntArray
+    num_prompt_logprobs: IntArray
+    kinds: IntArray
+    occupied: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, num_rows: int) -> HostCounts:
+        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
+        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
+
+
+class CudaExecutor:
+    """Rows, pages, a recorded forward pass, and graphs of it for steps that only decode."""
+
+    lateness = 1
+    embeds = False
+
+    def __init__(
+        self,
+        parts: DeviceParts,
+        max_num_seqs: int,
+        end_token_ids: Iterable[int],
+        host_sample: Callable[[np.ndarray, SamplingBatch], SampledTokens],
+        device: torch.device,
+    ) -> None:
+        self._program = parts.program
+        self._rows = parts.rows
+        self._inputs = parts.inputs
+        self._pages = parts.pages
+        self._sharing = parts.sharing
+        self._draws = parts.draws
+        self._device = device
+        self._counts = HostCounts.of(max_num_seqs)
+        self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
+        self._returns = Returns(2 * max_num_seqs, device)
+        self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
+        self._asked: Asked | None = None  # by the last plan
+        self._kind = DrawKind.GREEDY
+        self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
+        self._variant = Variant(0)  # of that batch
+        self._under_way: deque[UnderWay] = deque()
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._under_way)
+
+    def warm_up(self) -> None:
+        """Capture the graphs of all sizes, the largest first."""
+        for size in reversed(self._graphs.sizes):
+            self._capture(Variant(size))
+
+    def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        assert len(self._under_way) <= self.lateness, "collect the results of earlier steps first"
+        self._take_orders(plan, payloads)
+        self._under_way.append(self._begin(plan))
+
+    def collect(self) -> StepResult:
+        step = self._under_way.popleft()
+        return step.result if step.result is not None else self._wait_for(step)
+
+    def _wait_for(self, step: UnderWay) -> StepResult:
+        assert step.asked is not None
+        outcomes = self._returns.wait(step.turn, 2 * step.num_outcomes)
+        count = len(step.asked.drawing)
+        token_ids, is_broken = outcomes[:count], outcomes[step.num_outcomes : step.num_outcomes + count]
+        broken = frozenset(step.asked.drawing[is_broken > 0].tolist()) if is_broken.any() else NOTHING
+        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
+
+    def close(self) -> None:
+        self._under_way.clear()
+        self._graphs.clear()
+
+    def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        counts = self._counts
+        for row in plan.stopped:
+            if row in counts.occupied:  # a row may start and stop between two plans that reach us
+                counts.occupied.remove(row)
+                self._host_draws.remove(row)
+        if plan.page_copies:
+            self._pages.copy(plan.page_copies)
+        for start, payload in in_order(plan.started, payloads):
+            self._rows.start(start, payload)
+            row, sampling = start.row, payload.sampling
+            counts.occupied.add(row)
+            counts.num_tokens[row] = len(payload.token_ids)
+            counts.num_computed[row] = start.num_computed
+            counts.num_prompt_tokens[row] = payload.num_prompt_tokens
+            counts.num_prompt_logprobs[row] = -1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs
+            if self._sharing is not None:
+                self._sharing.start(start)
+            counts.kinds[row] = self._host_draws.add(start, payload)
+        for update in plan.table_updates:
+            self._rows.update_table(update)
+            if self._sharing is not None:
+                self._sharing.update(update)
+        self._rows.flush()
+
+    def _begin(self, plan: StepPlan) -> UnderWay:
+        if plan.is_empty:
+            return UnderWay(plan, result=StepResult(plan.step_id, NO_TOKENS, NO_TOKENS))
+        asked = self._asked
+        if asked is None or not asked.is_of(plan):
+            asked = self._asked = Asked.by(plan)
+            self._kind = DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
+        if asked.decodes and self._kind is not DrawKind.HOST:
+            return self._decode(plan, asked)
+        return self._mix(plan, asked)
+
+    # -- steps of one token a row ----------------------------------------------------------------------------------
+
+    def _decode(self, plan: StepPlan, asked: Asked) -> UnderWay:
+        if self._sent is not asked:
+            self._send_decoding(plan, asked)
+        size = self._variant.size
+        self._graphs.run(self._variant)
+        self._counts.num_tokens[asked.rows] += 1
+        self._counts.num_computed[asked.rows] += 1
+        return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size)
+
+    def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
+        groups = self._sharing.find(asked.rows, self._counts.num_computed) if self._sharing is not None else []
+        variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
+        if self._graphs.wants(variant):
+            self._capture(variant)
+        self._send_draws(asked)
+        if self._sharing is not None and groups:
+            self._sharing.send(groups)
+        self._inputs.send_decoding(plan.rows, variant.size)
+        self._sent, self._variant = asked, variant
+
+    def _capture(self, variant: Variant) -> None:
+        """On padding: the step that is captured must change nothing."""
+        if self._sharing is not None and variant.is_shared:
+            self._sharing.send([])
+        self._inputs.send_decoding(NO_TOKENS, variant.size)
+        self._graphs.capture(variant)
+        self._sent = None
+
+    def _launch_decoding(self, variant: Variant) -> None:
+        shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
+        batch = self._inputs.decoding_batch(variant.size, shared)
+        logits = self._program.decode(batch, self._inputs.counting[: variant.size])
+        # A row's next token stands behind its context.
+        self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, batch.context_lens)
+        self._inputs.advance_decoding(batch)
+
+    def _send_draws(self, asked: Asked) -> None:
+        draws = None
+        if self._kind in (DrawKind.DRAWN, DrawKind.FILTERED):
+            draws = self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers])
+        if draws is not None:
+            self._draws.send(draws)
+
+    # -- any other step --------------------------------------------------------------------------------------------
+
+    def _mix(self, plan: StepPlan, asked: Asked) -> UnderWay:
+        self._sent = None
+        counts, rows = self._counts, asked.rows
+        num_tokens = plan.num_tokens
+        is_prompt = num_tokens > 1
+        num_decoding = int(is_prompt.argmax()) if is_prompt.any() else len(rows)
+        self._inputs.send(plan.rows, num_tokens, plan.draws, num_decoding)
+        batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()))
+        self._program.run(batch)
+        num_drawing = len(asked.drawing)
+        scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
+        result: StepResult | None = None
+        if num_drawing:
+            wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
+            logits = self._program.logits(batch, wanted)
+            if self._kind is not DrawKind.HOST:
+                self._send_draws(asked)
+                self._draws.choose(self._inputs.outcomes(num_drawing), logits, self._kind)
+            else:
+                sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
+                self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
+                result = self._host_draws.result(plan.step_id, asked, sampled, scores)
+        self._inputs.advance(batch)
+        counts.num_computed[rows] += num_tokens
+        counts.num_tokens[asked.drawers] += 1
+        if result is not None:
+            return UnderWay(plan, result=result)
+        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
+        return UnderWay(plan, result=replace(self._wait_for(step), prompt_logprobs=scores)) if scores else step
+
+    def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:
+        def logits(tokens: IntArray) -> np.ndarray:
+            """On the host, for any number of tokens of the step."""
+            most = self._program.max_logits
+            parts = [
+                self._program.logits(batch, torch.from_numpy(tokens[first : first + most]).to(self._device))
+                .float()
+                .cpu()
+                .numpy()
+                .copy()
+                for first in range(0, len(tokens), most)
+            ]
+            return np.concatenate(parts)
+
+        return logits

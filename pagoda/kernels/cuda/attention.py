@@ -1,0 +1,89 @@
+"""Attention of a step: rows of one token and rows of many go to the kernels made for them."""
+
+from __future__ import annotations
+
+import torch
+
+from pagoda.kernels.base import KVPages
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.decode_attention import SPLIT_LEN, DecodeWorkspace, decode_attention, decode_workspace
+from pagoda.kernels.cuda.prefill_attention import prefill_attention
+from pagoda.kernels.cuda.shared_attention import shared_attention
+
+# Programs that fill the device twice over; rows that have fewer of their own are cut finer.
+PROGRAMS_IN_ALL = 1056
+# So few rows are cut finely, as far as the pieces of the longest are soon put together again.
+FEW_ROWS = 8
+FEW_ROWS_SPLIT = 64
+SHORT_CONTEXT = 8192
+
+
+class Attention:
+    """Holds the workspace that all layers share; one step at a time may use it."""
+
+    def __init__(self, device: torch.device, max_rows: int, max_context: int) -> None:
+        self._device = device
+        self._max_rows = max_rows
+        self._max_context = max_context
+        self._workspaces: dict[tuple[bool, int, int, int, int], DecodeWorkspace] = {}
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        batch: DeviceBatch,
+        group: int,
+        scale: float,
+        window: int,
+    ) -> None:
+        table, context_lens = batch.page_tables[group], batch.context_lens
+        count = batch.num_decoding
+        if count:
+            self._decode(out[:count], queries[:count], pages, table[:count], context_lens[:count], batch, scale, window)
+        if count < batch.num_entries:
+            prefill_attention(
+                out[count:],
+                queries[count:],
+                pages.keys,
+                pages.values,
+                table[count:],
+                batch.prompt_starts,
+                context_lens[count:],
+                batch.max_new,
+                scale,
+                window,
+            )
+
+    def _decode(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        table: torch.Tensor,
+        context_lens: torch.Tensor,
+        batch: DeviceBatch,
+        scale: float,
+        window: int,
+    ) -> None:
+        num_rows, num_heads = queries.shape[:2]
+        num_kv_heads, head_dim = pages.keys.shape[2:]
+        workspace = self._workspace(num_rows, num_heads, num_kv_heads, head_dim)
+        programs_per_row = max(1, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
+        where = (out, queries, pages.keys, pages.values, table, context_lens)
+        if batch.shared is not None and not window:
+            shared_attention(*where, batch.shared, scale, workspace, programs_per_row)
+        else:
+            decode_attention(*where, scale, window, workspace, programs_per_row)
+
+    def num_bytes(self) -> int:
+        tensors = [tensor for one in self._workspaces.values() for tensor in (one.mixed, one.log_totals, one.num_done)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def _workspace(self, num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
+        is_few = num_rows <= FEW_ROWS and self._max_context <= SHORT_CONTEXT
+        key = (min(FEW_ROWS, self._max_rows) if is_few else self._max_rows, num_heads, num_kv_heads, head_dim)
+        if (is_few, *key) not in self._workspaces:
+            split_len = FEW_ROWS_SPLIT if is_few else SPLIT_LEN
+            self._workspaces[is_few, *key] = decode_workspace(*key, self._max_context, self._device, split_len)
+        return self._workspaces[is_few, *key]

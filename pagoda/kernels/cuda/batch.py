@@ -1,0 +1,40 @@
+"""The tokens of one step, on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.kernels.cuda.shared_attention import SharedRows
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceBatch:
+    """As `RaggedBatch`, in views of memory that stays where it is from step to step.
+
+    The first `num_decoding` entries have one token each. An entry whose context is empty is padding.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    entries: torch.Tensor
+    """The entry that each token belongs to."""
+    row_starts: torch.Tensor
+    prompt_starts: torch.Tensor
+    """row_starts of the entries that do not decode, counted from the first token of theirs."""
+    context_lens: torch.Tensor
+    page_tables: tuple[torch.Tensor, ...]
+    num_decoding: int
+    max_new: int
+    """Most tokens of one entry."""
+    shared: SharedRows | None = None
+    """Decoding entries that begin with the same pages of the first cache group."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.context_lens)

@@ -1,0 +1,302 @@
+"""Attention of one query a row over pages: the decode step.
+
+A row's context is cut into splits of a fixed length. How a row is cut, and the order in which its splits are put
+together, follow from the row alone, so its result has the same bits in any batch and under any grid. The program that
+finishes a row's last split puts them together; a row of one split writes its result at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
+
+SPLIT_LEN = 512
+SHARED_SPLIT_LEN = 512
+# tl.dot takes no fewer rows.
+FEWEST_HEADS = 16
+MERGED_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class DecodeTile:
+    """Tokens that a program takes at a time, and how it is run."""
+
+    block_tokens: int
+    num_warps: int
+    num_stages: int
+
+
+def decode_tile(split_len: int) -> DecodeTile:
+    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take."""
+    return DecodeTile(64, 2, 1) if split_len <= 64 else DecodeTile(32, 1, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class DecodeWorkspace:
+    """What the splits of a row leave for the program that finishes last. Serves one launch at a time.
+
+    `num_done` counts the splits that are done, by row and key/value head; it is all zeros between launches.
+    """
+
+    split_len: int
+    mixed: torch.Tensor  # [rows, splits, H, E] float32
+    log_totals: torch.Tensor  # [rows, splits, H] float32
+    num_done: torch.Tensor  # [rows, K] int32
+
+
+def decode_split_len(num_rows: int, max_context: int) -> int:
+    """The split length that is fastest on an H200: few short rows fill the device only when they are cut finely."""
+    return 64 if num_rows <= 8 and max_context <= 2048 else SPLIT_LEN
+
+
+def decode_workspace(
+    num_rows: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    max_context: int,
+    device: torch.device | str,
+    split_len: int = SPLIT_LEN,
+) -> DecodeWorkspace:
+    """For up to `num_rows` rows of up to `max_context` tokens, some of them shared."""
+    splits = triton.cdiv(max_context, min(split_len, SHARED_SPLIT_LEN)) + 1
+    return DecodeWorkspace(
+        split_len,
+        torch.empty((num_rows, splits, num_heads, head_dim), dtype=torch.float32, device=device),
+        torch.empty((num_rows, splits, num_heads), dtype=torch.float32, device=device),
+        torch.zeros((num_rows, num_kv_heads), dtype=torch.int32, device=device),
+    )
+
+
+def decode_attention(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    context_lens: torch.Tensor,
+    scale: float,
+    window: int,
+    workspace: DecodeWorkspace,
+    programs_per_row: int | None = None,
+    shared_lens: torch.Tensor | None = None,
+    tile: DecodeTile | None = None,
+) -> None:
+    """out[r] = attention of q[r] [H, E] over the context_lens[r] tokens that page_table[r] finds; zeros where it is 0.
+
+    Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
+    programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
+    the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
+    a row are already in the workspace, as its first splits (see shared_attention.py); the row has others besides.
+    """
+    assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
+    assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
+    num_rows, num_heads, head_dim = q.shape
+    _, page_size, num_kv_heads, _ = k_pages.shape
+    max_splits = workspace.mixed.shape[1]
+    assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
+    group = num_heads // num_kv_heads
+    tile = tile or decode_tile(workspace.split_len)
+    _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
+        out,
+        q,
+        k_pages,
+        v_pages,
+        page_table,
+        context_lens,
+        shared_lens,
+        workspace.mixed,
+        workspace.log_totals,
+        workspace.num_done,
+        scale * LOG2_E,
+        window,
+        max_splits,
+        out.stride(0),
+        out.stride(1),
+        q.stride(0),
+        q.stride(1),
+        k_pages.stride(0),
+        k_pages.stride(1),
+        k_pages.stride(2),
+        page_table.stride(0),
+        GROUP=group,
+        GROUP_BLOCK=triton.next_power_of_2(group),
+        HEAD_BLOCK=max(FEWEST_HEADS, triton.next_power_of_2(group)),
+        WIDTH=head_dim,
+        WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        PAGE_SIZE=page_size,
+        SPLIT_LEN=workspace.split_len,
+        BLOCK_TOKENS=tile.block_tokens,
+        SHARED_SPLIT_LEN=SHARED_SPLIT_LEN,
+        MERGED_TOGETHER=MERGED_TOGETHER,
+        EARLY=LAUNCHES_EARLY,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+        **EARLY_LAUNCH,
+    )
+
+
+@triton.jit(do_not_specialize=["window", "max_splits"])
+def _decode(
+    out,
+    q,
+    k_pages,
+    v_pages,
+    page_table,
+    context_lens,
+    shared_lens,
+    split_mixed,
+    split_totals,
+    num_done,
+    scale,
+    window,
+    max_splits,
+    out_row,
+    out_head,
+    q_row,
+    q_head,
+    page_stride,
+    token_stride,
+    kv_head_stride,
+    table_row,
+    GROUP: tl.constexpr,
+    GROUP_BLOCK: tl.constexpr,
+    HEAD_BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    SPLIT_LEN: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr,
+    SHARED_SPLIT_LEN: tl.constexpr,
+    MERGED_TOGETHER: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
+    kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
+    context_len = tl.load(context_lens + row)
+    first = tl.where(window > 0, tl.maximum(context_len - window, 0), 0)
+    num_shared = 0
+    if shared_lens is not None:
+        first = tl.load(shared_lens + row)
+        num_shared = tl.cdiv(first, SHARED_SPLIT_LEN)
+    num_splits = tl.cdiv(context_len - first, SPLIT_LEN)
+
+    heads = tl.arange(0, HEAD_BLOCK)
+    lanes = tl.arange(0, WIDTH_BLOCK)
+    is_head = heads < GROUP
+    is_number = is_head[:, None] & (lanes < WIDTH)[None, :]
+    first_head = kv_head * GROUP
+    query_offsets = (first_head + heads)[:, None] * q_head + lanes[None, :]
+    queries = tl.load(q + row.to(tl.int64) * q_row + query_offsets, mask=is_number, other=0.0)
+    result = out + row.to(tl.int64) * out_row + (first_head + heads)[:, None] * out_head + lanes[None, :]
+    if num_splits == 0:
+        if program == 0:
+            tl.store(result, tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], out.dtype.element_ty), mask=is_number)
+        return
+
+    table = page_table + row.to(tl.int64) * table_row
+    keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
+    for split in range(program, num_splits, num_programs):
+        begin = first + split * SPLIT_LEN
+        end = tl.minimum(begin + SPLIT_LEN, context_len)
+        top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
+        total = tl.zeros([HEAD_BLOCK], tl.float32)
+        mixed = tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], tl.float32)
+        if split == 0:
+            for shared_split in range(num_shared):
+                slots = (row.to(tl.int64) * max_splits + shared_split) * num_kv_heads * GROUP + first_head + heads
+                top, total, mixed = _take_in(
+                    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
+                )
+        for start in range(begin, end, BLOCK_TOKENS):
+            positions = start + tl.arange(0, BLOCK_TOKENS)
+            is_held = positions < end
+            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+            key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            scores = score(queries, key_tile)
+            scores = tl.where(is_held[None, :], scores, -float("inf"))
+            top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
+        mixed = mixed / total[:, None]
+        if num_splits == 1:
+            tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)
+        else:
+            slots = (row.to(tl.int64) * max_splits + num_shared + split) * num_kv_heads * GROUP + first_head + heads
+            tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
+            tl.store(split_totals + slots, top + tl.log2(total), mask=is_head)
+
+    if num_splits > 1 and program < num_splits:
+        finished = (num_splits - program + num_programs - 1) // num_programs
+        # All threads have stored before one of them says so; acq_rel makes the others' splits visible to the last.
+        tl.debug_barrier()
+        counter = num_done + row * num_kv_heads + kv_head
+        before = tl.atomic_add(counter, finished, sem="acq_rel")
+        if before + finished == num_splits:
+            tl.store(counter, 0)
+            group = tl.arange(0, GROUP_BLOCK)
+            slots = (row.to(tl.int64) * max_splits + num_shared) * num_kv_heads * GROUP + first_head + group
+            merged = _merge(
+                split_mixed, split_totals, slots, num_kv_heads * GROUP, num_splits, group < GROUP, lanes,
+                GROUP_BLOCK, WIDTH, WIDTH_BLOCK, MERGED_TOGETHER
+            )  # fmt: skip
+            merged_result = out + row.to(tl.int64) * out_row + (first_head + group)[:, None] * out_head + lanes[None, :]
+            is_merged = (group < GROUP)[:, None] & (lanes < WIDTH)[None, :]
+            tl.store(merged_result, merged.to(out.dtype.element_ty), mask=is_merged)
+
+
+@triton.jit
+def _take_in(
+    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH: tl.constexpr
+):  # fmt: skip
+    """A finished split, taken into a softmax under way."""
+    log_totals = tl.load(split_totals + slots, mask=is_head, other=0.0)
+    parts = tl.load(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mask=is_number, other=0.0)
+    new_top = tl.maximum(top, log_totals)
+    share, shrink = tl.exp2(log_totals - new_top), tl.exp2(top - new_top)
+    return new_top, total * shrink + share, mixed * shrink[:, None] + parts * share[:, None]
+
+
+@triton.jit
+def _merge(
+    split_mixed,
+    split_totals,
+    slots,
+    split_stride,
+    num_splits,
+    is_head,
+    lanes,
+    GROUP_BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr,
+    MERGED_TOGETHER: tl.constexpr,
+):
+    """The splits of one row for the heads at `slots` of its first split, some splits at a time, in order."""
+    top = tl.full([GROUP_BLOCK], LOWEST, tl.float32)
+    total = tl.zeros([GROUP_BLOCK], tl.float32)
+    mixed = tl.zeros([GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
+    for start in range(0, num_splits, MERGED_TOGETHER):
+        splits = start + tl.arange(0, MERGED_TOGETHER)
+        is_cell = (splits < num_splits)[:, None] & is_head[None, :]
+        cells = splits[:, None] * split_stride + slots[None, :]
+        log_totals = tl.load(split_totals + cells, mask=is_cell, other=-float("inf"), cache_modifier=".cg")
+        parts = tl.load(
+            split_mixed + cells[:, :, None] * WIDTH + lanes[None, None, :],
+            mask=is_cell[:, :, None] & (lanes < WIDTH)[None, None, :],
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        new_top = tl.maximum(top, tl.max(log_totals, 0))
+        shares = tl.exp2(log_totals - new_top[None, :])
+        shrink = tl.exp2(top - new_top)
+        total = total * shrink + tl.sum(shares, 0)
+        mixed = mixed * shrink[:, None] + tl.sum(parts * shares[:, :, None], 0)
+        top = new_top
+    return mixed / tl.where(is_head, total, 1.0)[:, None]

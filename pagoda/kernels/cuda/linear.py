@@ -1,0 +1,71 @@
+"""Products with a weight on the device: our own kernel for a few rows, cuBLAS for more; plain or in fp8 with scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.kernels.cuda.small_linear import (
+    MOST_ROWS,
+    LinearWorkspace,
+    linear_plan,
+    linear_workspace,
+    small_linear,
+)
+
+# Up to so many rows our own kernel is quicker, by the bytes of a stored number.
+FEW_ROWS = {1: MOST_ROWS, 2: 0, 4: 0}
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """[outputs, inputs]; `scales` [1, outputs] where the numbers are fp8."""
+
+    numbers: torch.Tensor
+    scales: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+    def is_small(self, num_rows: int) -> bool:
+        return self.numbers.is_cuda and num_rows <= FEW_ROWS[self.numbers.element_size()]
+
+    def multiply(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        workspace: LinearWorkspace,
+        x_scales: torch.Tensor | None = None,
+    ) -> None:
+        """out [T, outputs] = x [T, inputs] by the matrix. With `x_scales` [T] x is fp8 too."""
+        if self.is_small(len(x)):
+            scales = None if self.scales is None else self.scales.view(-1)
+            small_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)
+        elif self.scales is not None and x_scales is not None:
+            torch._scaled_mm(
+                x,
+                self.numbers.t(),
+                scale_a=x_scales.view(-1, 1),
+                scale_b=self.scales,
+                out_dtype=out.dtype,
+                use_fast_accum=True,
+                out=out,
+            )
+            if self.bias is not None:
+                out.add_(self.bias)
+        elif self.bias is not None:
+            torch.addmm(self.bias, x, self.numbers.t(), out=out)
+        else:
+            torch.mm(x, self.numbers.t(), out=out)
+
+
+def workspace_for(matrices: Iterable[Matrix], device: torch.device) -> LinearWorkspace:
+    """Room for the partial results of any of the matrices."""
+    most_out, most_stretches = 1, 1
+    for matrix in matrices:
+        numbers = matrix.numbers
+        most_out = max(most_out, len(numbers))
+        for num_rows in (1, MOST_ROWS):
+            plan = linear_plan(num_rows, len(numbers), numbers.shape[1], numbers.element_size())
+            most_stretches = max(most_stretches, plan.num_stretches)
+    return linear_workspace(most_out, most_stretches, device)

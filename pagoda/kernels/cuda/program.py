@@ -1,0 +1,82 @@
+"""A recorded forward pass on the device: in one form for any batch, in another for a single row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pagoda.kernels.base import KVPages, RopeFrequencies
+from pagoda.kernels.cuda.attention import Attention
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.fusion import fuse
+from pagoda.kernels.cuda.recorder import Recorder
+from pagoda.kernels.cuda.row_calls import join_for_row
+from pagoda.kernels.cuda.steps import Common, Steps
+from pagoda.kernels.cuda.weights import DeviceWeights
+from pagoda.kernels.reference.rope import rope_table
+from pagoda.kernels.symbol import Symbol
+
+
+class Program:
+    """Every buffer is made once, for `max_tokens` tokens and `max_logits` rows of logits, and lies still: what a graph
+    has captured stays true."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        logits: Symbol,
+        weights: DeviceWeights,
+        *,
+        max_tokens: int,
+        max_logits: int,
+        max_positions: int,
+        in_bytes: bool = False,
+    ) -> None:
+        self._common = Common(
+            weights=weights,
+            in_bytes=in_bytes,
+            layers=recorder.layers,
+            ropes=[_rope_tables(rope, max_positions, weights.device) for rope in recorder.ropes],
+            interleaved=[rope.interleaved for rope in recorder.ropes],
+            attention=Attention(weights.device, max_logits, max_positions),
+        )
+        self.max_logits = max_logits
+        plain = fuse(recorder.calls, recorder.num_values)
+        calls = fuse(recorder.calls, recorder.num_values, in_bytes) if in_bytes else plain
+        self._steps = Steps(self._common, calls, logits, max_tokens, max_logits)
+        for_row = join_for_row(plain)
+        self._row_steps = Steps(self._common, for_row, logits, 1, 1) if for_row is not None else None
+        weights.finish()
+
+    def run(self, batch: DeviceBatch) -> None:
+        """Compute a batch; ask for its logits before the next."""
+        self._steps.run(batch)
+
+    def logits(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of some tokens of the batch that ran last, at most `max_logits` at once."""
+        return self._steps.logits(batch, logit_tokens)
+
+    def decode(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of a batch of one token a row, all of them."""
+        steps = self._steps
+        if batch.num_tokens == 1 and self._row_steps is not None:
+            steps = self._row_steps
+        steps.run(batch)
+        return steps.logits(batch, logit_tokens)
+
+    def bind(self, layers: Sequence[KVPages]) -> None:
+        """The pages to work on; they may be made after everything else has taken its memory."""
+        self._common.layers = list(layers)
+
+    def num_bytes(self) -> int:
+        rows = 0 if self._row_steps is None else self._row_steps.num_bytes()
+        return self._steps.num_bytes() + rows + self._common.attention.num_bytes()
+
+
+def _rope_tables(rope: RopeFrequencies, num_positions: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of every position, [positions, rotary_dim / 2], as the reference rounds them."""
+    table: Any = rope_table(np.arange(num_positions, dtype=np.int32), rope)
+    return torch.from_numpy(table.cos).to(device), torch.from_numpy(table.sin).to(device)

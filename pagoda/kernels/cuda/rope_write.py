@@ -1,0 +1,178 @@
+"""From the product of the input with query, key and value weights to queries and pages, in one pass.
+
+Each head is normed where the model wants it, queries and keys are turned, queries go to a matrix of their own, keys and
+values go straight into the pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.cuda.launch import block_of
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+
+MAX_HEADS = 8  # of one program
+
+
+@dataclass(frozen=True, eq=False)
+class HeadNorms:
+    """Norms over the head width of queries and keys."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    epsilon: float
+    offset: float
+
+
+@triton.jit
+def _rope_write_kernel(
+    queries_out,
+    key_pages,
+    value_pages,
+    x,
+    x_stride,
+    cosines,
+    sines,
+    query_norm,
+    key_norm,
+    positions,
+    entries,
+    context_lens,
+    page_table,
+    table_stride,
+    epsilon,
+    offset,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    REST_BLOCK: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    NORMS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
+    token = tl.program_id(0).to(tl.int64)
+    first_head = tl.program_id(1) * HEADS
+    entry = tl.load(entries + token)
+    if tl.load(context_lens + entry) == 0:  # padding
+        return
+    position = tl.load(positions + token)
+    heads = first_head + tl.arange(0, HEADS)
+    pairs = tl.arange(0, HALF_BLOCK)
+    if INTERLEAVED:
+        first, second = 2 * pairs, 2 * pairs + 1
+    else:
+        first, second = pairs, pairs + HALF
+    paired = (pairs < HALF)[None, :]
+    source = x + token * x_stride + heads[:, None] * HEAD_DIM
+    left = tl.load(source + first[None, :], mask=paired, other=0.0).to(tl.float32)
+    right = tl.load(source + second[None, :], mask=paired, other=0.0).to(tl.float32)
+    others = 2 * HALF + tl.arange(0, REST_BLOCK)
+    unpaired = (others < HEAD_DIM)[None, :]
+    rest = tl.load(source + others[None, :], mask=unpaired, other=0.0).to(tl.float32)
+
+    is_query = first_head < NUM_HEADS
+    is_key = (first_head >= NUM_HEADS) & (first_head < NUM_HEADS + NUM_KV_HEADS)
+    is_value = first_head >= NUM_HEADS + NUM_KV_HEADS
+    if NORMS:  # noqa: SIM102 - known when the kernel is built
+        if not is_value:
+            squares = tl.sum(left * left, axis=1) + tl.sum(right * right, axis=1) + tl.sum(rest * rest, axis=1)
+            inverse = (1.0 / tl.sqrt(squares / HEAD_DIM + epsilon))[:, None]
+            weight = query_norm if is_query else key_norm
+            left_weight = tl.load(weight + first, mask=pairs < HALF, other=0.0).to(tl.float32) + offset
+            right_weight = tl.load(weight + second, mask=pairs < HALF, other=0.0).to(tl.float32) + offset
+            rest_weight = tl.load(weight + others, mask=others < HEAD_DIM, other=0.0).to(tl.float32) + offset
+            # Rounded as the single operators round.
+            left = (left * inverse * left_weight[None, :]).to(queries_out.dtype.element_ty).to(tl.float32)
+            right = (right * inverse * right_weight[None, :]).to(queries_out.dtype.element_ty).to(tl.float32)
+            rest = rest * inverse * rest_weight[None, :]
+    if not is_value:
+        cosine = tl.load(cosines + position.to(tl.int64) * HALF + pairs, mask=pairs < HALF, other=0.0)[None, :]
+        sine = tl.load(sines + position.to(tl.int64) * HALF + pairs, mask=pairs < HALF, other=0.0)[None, :]
+        turned = left * cosine - right * sine
+        right = right * cosine + left * sine
+        left = turned
+
+    if is_query:
+        target = queries_out + (token * NUM_HEADS + heads[:, None]) * HEAD_DIM
+        tl.store(target + first[None, :], left.to(queries_out.dtype.element_ty), mask=paired)
+        tl.store(target + second[None, :], right.to(queries_out.dtype.element_ty), mask=paired)
+        tl.store(target + others[None, :], rest.to(queries_out.dtype.element_ty), mask=unpaired)
+    else:
+        page = tl.load(page_table + entry * table_stride + position // PAGE_SIZE).to(tl.int64)
+        place = (page * PAGE_SIZE + position % PAGE_SIZE) * NUM_KV_HEADS
+        if is_key:
+            target = key_pages + (place + heads[:, None] - NUM_HEADS) * HEAD_DIM
+        else:
+            target = value_pages + (place + heads[:, None] - NUM_HEADS - NUM_KV_HEADS) * HEAD_DIM
+        tl.store(target + first[None, :], left.to(key_pages.dtype.element_ty), mask=paired)
+        tl.store(target + second[None, :], right.to(key_pages.dtype.element_ty), mask=paired)
+        tl.store(target + others[None, :], rest.to(key_pages.dtype.element_ty), mask=unpaired)
+
+
+def rope_write(
+    queries_out: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    x: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    interleaved: bool,
+    norms: HeadNorms | None,
+    positions: torch.Tensor,
+    entries: torch.Tensor,
+    context_lens: torch.Tensor,
+    page_table: torch.Tensor,
+) -> None:
+    """x [T, (H + 2K) * E], queries first, then keys, then values -> queries_out [T, H, E] and the pages.
+
+    Token t stands at positions[t] of entry entries[t]; an entry whose context is empty is padding. `cosines` and
+    `sines` are [positions, rotary_dim / 2].
+    """
+    num_tokens, num_heads, head_dim = queries_out.shape
+    num_kv_heads = key_pages.shape[2]
+    half = cosines.shape[1]
+    heads = gcd(gcd(num_heads, num_kv_heads), MAX_HEADS)
+    launcher: Any = _rope_write_kernel[(num_tokens, (num_heads + 2 * num_kv_heads) // heads)]
+    launcher(
+        queries_out,
+        key_pages,
+        value_pages,
+        x,
+        x.stride(0),
+        cosines,
+        sines,
+        cosines if norms is None else norms.query,
+        cosines if norms is None else norms.key,
+        positions,
+        entries,
+        context_lens,
+        page_table,
+        page_table.stride(0),
+        0.0 if norms is None else norms.epsilon,
+        0.0 if norms is None else norms.offset,
+        NUM_HEADS=num_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        HEAD_DIM=head_dim,
+        HALF=half,
+        PAGE_SIZE=key_pages.shape[1],
+        HEADS=heads,
+        HALF_BLOCK=block_of(half),
+        REST_BLOCK=block_of(max(1, head_dim - 2 * half)),
+        INTERLEAVED=interleaved,
+        NORMS=norms is not None,
+        EARLY=LAUNCHES_EARLY,
+        num_warps=max(1, heads // 2),
+        **EARLY_LAUNCH,
+    )

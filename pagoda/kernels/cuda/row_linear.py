@@ -1,0 +1,151 @@
+"""y = W x for a single row, with all that a decoder does before and after: the norm of x, a gate, the residual.
+
+The time is that of reading W. Each program takes some rows of W; it asks for the first of them before it waits for the
+kernel that makes x, so that the memory never rests between two products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+
+BLOCK_OUT = 8
+BLOCK_IN = 512
+
+
+@triton.jit
+def _load(tiles, is_column, EVEN: tl.constexpr):
+    if EVEN:
+        return tl.load(tiles)
+    return tl.load(tiles, mask=is_column[None, :], other=0.0)
+
+
+@triton.jit
+def _take(
+    tile, up_tile, x, norm, is_column, offset, total, up_total, squares, NORMS: tl.constexpr, GATED: tl.constexpr
+):
+    """Add what some columns of the rows give."""
+    numbers = tl.load(x, mask=is_column, other=0.0).to(tl.float32)
+    if NORMS:
+        squares += numbers * numbers
+        numbers *= tl.load(norm, mask=is_column, other=0.0) + offset
+    total += tile.to(tl.float32) * numbers[None, :]
+    if GATED:
+        up_total += up_tile.to(tl.float32) * numbers[None, :]
+    return total, up_total, squares
+
+
+@triton.jit
+def _row_linear_kernel(
+    out,
+    x,
+    norm,
+    weight,
+    scales,
+    bias,
+    residual,
+    num_out,
+    num_in,
+    epsilon,
+    offset,
+    NORMS: tl.constexpr,
+    GATED: tl.constexpr,
+    EVEN: tl.constexpr,
+    EARLY: tl.constexpr,
+    BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr,
+):
+    launch_dependents(EARLY)
+    outputs = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    is_output = outputs < num_out
+    columns = tl.arange(0, BLOCK_IN)
+    # Rows past the last are read as the last one again, which costs no mask; they are never stored.
+    rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None] * num_in + columns[None, :]
+    up_rows = rows + num_out.to(tl.int64) * num_in
+    # The first tile does not depend on x.
+    tile = _load(rows, columns < num_in, EVEN)
+    up_tile = _load(up_rows, columns < num_in, EVEN) if GATED else tile
+    wait_for_earlier(EARLY)
+
+    total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
+    up_total = total
+    squares = tl.zeros([BLOCK_IN], tl.float32)
+    norms = norm + columns if NORMS else x
+    total, up_total, squares = _take(
+        tile, up_tile, x + columns, norms, columns < num_in, offset, total, up_total, squares, NORMS, GATED
+    )
+    for start in range(BLOCK_IN, num_in, BLOCK_IN):
+        is_column = start + columns < num_in
+        tile = _load(rows + start, is_column, EVEN)
+        up_tile = _load(up_rows + start, is_column, EVEN) if GATED else tile
+        norms = norm + start + columns if NORMS else x
+        total, up_total, squares = _take(
+            tile, up_tile, x + start + columns, norms, is_column, offset, total, up_total, squares, NORMS, GATED
+        )
+    sums = tl.sum(total, 1)
+    up_sums = tl.sum(up_total, 1)
+    if NORMS:
+        inverse = 1.0 / tl.sqrt(tl.sum(squares, 0) / num_in + epsilon)
+        sums *= inverse
+        up_sums *= inverse
+    if scales is not None:
+        sums *= tl.load(scales + outputs, mask=is_output, other=0.0)
+        if GATED:
+            up_sums *= tl.load(scales + num_out + outputs, mask=is_output, other=0.0)
+    if GATED:
+        sums = sums / (1.0 + tl.exp(-sums)) * up_sums
+    if bias is not None:
+        sums += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)
+    if residual is not None:
+        sums += tl.load(residual + outputs, mask=is_output, other=0.0).to(tl.float32)
+    tl.store(out + outputs, sums.to(out.dtype.element_ty), mask=is_output)
+
+
+def row_linear(
+    out: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    norm: torch.Tensor | None = None,
+    epsilon: float = 0.0,
+    offset: float = 0.0,
+    gated: bool = False,
+) -> None:
+    """out [1, N] = W [N, I] times x [1, I], which is normed first where `norm` [I] is given.
+
+    `scales` [N] multiply weights that are stored in float8. `gated`: W holds N gates and then N ups, and
+    out = silu(gate) * up. `residual` [1, N] is added at the end; it may be `out`.
+    """
+    assert x.shape[0] == 1 and weight.is_contiguous()
+    num_in = x.shape[1]
+    num_out = len(weight) // 2 if gated else len(weight)
+    launcher: Any = _row_linear_kernel[(triton.cdiv(num_out, BLOCK_OUT),)]
+    launcher(
+        out,
+        x,
+        norm,
+        weight,
+        scales,
+        bias,
+        residual,
+        num_out,
+        num_in,
+        epsilon,
+        offset,
+        NORMS=norm is not None,
+        GATED=gated,
+        EVEN=num_in % BLOCK_IN == 0,
+        EARLY=LAUNCHES_EARLY,
+        BLOCK_OUT=BLOCK_OUT,
+        BLOCK_IN=BLOCK_IN,
+        num_warps=4,
+        num_stages=3,
+        **EARLY_LAUNCH,
+    )

@@ -1,0 +1,186 @@
+"""Decode attention of rows that begin with the same pages: requests under one node of the prefix tree.
+
+The pages that a group of rows shares are read once for a tile of its queries, many rows by all heads of a key/value
+head, instead of once a row. What comes out lies in the workspace of decode_attention as the first splits of each row;
+that kernel then goes on with the rest of every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.cuda.decode_attention import SHARED_SPLIT_LEN, DecodeWorkspace, decode_attention
+from pagoda.kernels.cuda.tiles import (
+    LOG2_E,
+    LOWEST,
+    find_owner,
+    load_rows,
+    pages_are_paired,
+    score,
+    softmax_step,
+    token_offsets,
+)
+
+GROUPS_TOGETHER = 64
+
+
+@dataclass(frozen=True, eq=False)
+class SharedRows:
+    """Which rows begin alike. Group g has the rows members[starts[g]:starts[g + 1]] and may be empty.
+
+    The first shared_lens[r] tokens of row r, whole pages of its table, are those of its group; 0 for a row of no group.
+    At least one more token follows them.
+    """
+
+    shared_lens: torch.Tensor  # [R] int32
+    members: torch.Tensor  # [N] int32
+    starts: torch.Tensor  # [G + 1] int32
+
+
+def shared_attention(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    context_lens: torch.Tensor,
+    shared: SharedRows,
+    scale: float,
+    workspace: DecodeWorkspace,
+    programs_per_row: int | None = None,
+    programs_per_group: int = 4,
+    lines_in_tile: int = 128,
+    block_tokens: int = 128,
+    num_stages: int = 3,
+) -> None:
+    """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads."""
+    assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
+    num_rows, num_heads, head_dim = q.shape
+    _, page_size, num_kv_heads, _ = k_pages.shape
+    group = num_heads // num_kv_heads
+    group_block = triton.next_power_of_2(group)
+    rows_in_tile = max(1, lines_in_tile // group_block)
+    num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
+    _shared[(num_kv_heads, num_tiles, programs_per_group)](
+        q,
+        k_pages,
+        v_pages,
+        page_table,
+        shared.shared_lens,
+        shared.members,
+        shared.starts,
+        len(shared.starts) - 1,
+        workspace.mixed,
+        workspace.log_totals,
+        scale * LOG2_E,
+        workspace.mixed.shape[1],
+        q.stride(0),
+        q.stride(1),
+        k_pages.stride(0),
+        k_pages.stride(1),
+        k_pages.stride(2),
+        page_table.stride(0),
+        GROUP=group,
+        GROUP_BLOCK=group_block,
+        ROWS=rows_in_tile,
+        WIDTH=head_dim,
+        WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        PAGE_SIZE=page_size,
+        SPLIT_LEN=SHARED_SPLIT_LEN,
+        BLOCK_TOKENS=block_tokens,
+        GROUPS_TOGETHER=GROUPS_TOGETHER,
+        num_warps=8 if lines_in_tile >= 128 else 4,
+        num_stages=num_stages,
+    )
+    decode_attention(
+        out,
+        q,
+        k_pages,
+        v_pages,
+        page_table,
+        context_lens,
+        scale,
+        0,
+        workspace,
+        programs_per_row=programs_per_row,
+        shared_lens=shared.shared_lens,
+    )
+
+
+@triton.jit(do_not_specialize=["num_groups", "max_splits"])
+def _shared(
+    q,
+    k_pages,
+    v_pages,
+    page_table,
+    shared_lens,
+    members,
+    starts,
+    num_groups,
+    split_mixed,
+    split_totals,
+    scale,
+    max_splits,
+    q_row,
+    q_head,
+    page_stride,
+    token_stride,
+    kv_head_stride,
+    table_row,
+    GROUP: tl.constexpr,
+    GROUP_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    SPLIT_LEN: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr,
+    GROUPS_TOGETHER: tl.constexpr,
+):
+    kv_head, tile, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
+    owner = find_owner(starts, num_groups, tile, ROWS, GROUPS_TOGETHER)
+    start, end = tl.load(starts + owner), tl.load(starts + owner + 1)
+    first_member = start + (tile - (start // ROWS + owner)) * ROWS
+    if first_member >= end:
+        return
+    leader = tl.load(members + start)
+    shared_len = tl.load(shared_lens + leader)
+    num_splits = tl.cdiv(shared_len, SPLIT_LEN)
+    if program >= num_splits:
+        return
+
+    # Line i of the tile is head i % GROUP_BLOCK of the member i // GROUP_BLOCK.
+    lines = tl.arange(0, ROWS * GROUP_BLOCK)
+    lanes = tl.arange(0, WIDTH_BLOCK)
+    own_members, heads = first_member + lines // GROUP_BLOCK, lines % GROUP_BLOCK
+    is_line = (own_members < end) & (heads < GROUP)
+    rows = tl.load(members + own_members, mask=own_members < end, other=0).to(tl.int64)
+    head_numbers = kv_head * GROUP + heads
+    queries = load_rows(q, rows * q_row + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
+
+    table = page_table + leader.to(tl.int64) * table_row
+    keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
+    for split in range(program, num_splits, num_programs):
+        begin = split * SPLIT_LEN
+        split_end = tl.minimum(begin + SPLIT_LEN, shared_len)
+        top = tl.full([ROWS * GROUP_BLOCK], LOWEST, tl.float32)
+        total = tl.zeros([ROWS * GROUP_BLOCK], tl.float32)
+        mixed = tl.zeros([ROWS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
+        for block in range(begin, split_end, BLOCK_TOKENS):
+            positions = block + tl.arange(0, BLOCK_TOKENS)
+            is_held = positions < split_end
+            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+            key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            scores = score(queries, key_tile)
+            scores = tl.where(is_held[None, :], scores, -float("inf"))
+            value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
+        slots = (rows * max_splits + split) * num_kv_heads * GROUP + head_numbers
+        is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
+        tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed / total[:, None], mask=is_number)
+        tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)

@@ -1,0 +1,223 @@
+"""The calls of a forward pass as launches on buffers that lie still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from pagoda.kernels.base import KVPages, Weight
+from pagoda.kernels.cuda import fusion
+from pagoda.kernels.cuda import recorder as recorded
+from pagoda.kernels.cuda.activation import gated, quantize
+from pagoda.kernels.cuda.attention import Attention
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.linear import Matrix, workspace_for
+from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
+from pagoda.kernels.cuda.places import Places
+from pagoda.kernels.cuda.recorder import Call
+from pagoda.kernels.cuda.rope_write import HeadNorms, rope_write
+from pagoda.kernels.cuda.row_calls import RowProject
+from pagoda.kernels.cuda.row_linear import row_linear
+from pagoda.kernels.cuda.small_linear import LinearWorkspace
+from pagoda.kernels.cuda.weights import DeviceWeights
+from pagoda.kernels.symbol import Symbol
+
+Step = Callable[[DeviceBatch, int], None]
+"""Takes the batch and the number of tokens; a step behind `take_rows` takes the number of rows of logits."""
+
+
+@dataclass(eq=False)
+class Common:
+    """What every form of a program works with."""
+
+    weights: DeviceWeights
+    in_bytes: bool
+    """Products of the layers take fp8."""
+    layers: list[KVPages]
+    ropes: list[tuple[torch.Tensor, torch.Tensor]]
+    interleaved: list[bool]
+    attention: Attention
+    matrices: dict[tuple[int, ...], Matrix] = field(default_factory=dict)
+    workspace: LinearWorkspace | None = None
+
+    def matrix(self, call: fusion.Project, in_bytes: bool) -> Matrix:
+        weights: Sequence[Weight] = [product.weight for product in call.products]
+        key = tuple(map(id, weights))
+        if key not in self.matrices:
+            widths = [weight.shape[0] for weight in weights]
+            bias = self.weights.bias([product.bias for product in call.products], widths)
+            if in_bytes:
+                self.matrices[key] = Matrix(*self.weights.fp8_matrix(weights), bias=bias)
+            else:
+                self.matrices[key] = Matrix(self.weights.matrix(weights), bias=bias)
+        return self.matrices[key]
+
+    @property
+    def linear_workspace(self) -> LinearWorkspace:
+        if self.workspace is None:
+            self.workspace = workspace_for(self.matrices.values(), self.weights.device)
+        return self.workspace
+
+
+class Steps:
+    """`run` computes the hidden states of a batch, `logits` those of some of its tokens."""
+
+    def __init__(self, common: Common, calls: Sequence[Call], logits: Symbol, max_tokens: int, max_logits: int) -> None:
+        self._common = common
+        weights = common.weights
+        self._places = Places(calls, logits, weights.device, weights.dtype, max_tokens, max_logits)
+        self._logits = logits
+        self._logit_tokens = torch.zeros(0, dtype=torch.int32, device=weights.device)
+        self._body: list[Step] = []
+        self._head: list[Step] = []
+        for call in calls:
+            in_head = call.out is not None and call.out.is_rows
+            (self._head if in_head else self._body).append(self._step(call))
+
+    def run(self, batch: DeviceBatch) -> None:
+        for step in self._body:
+            step(batch, batch.num_tokens)
+
+    def logits(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
+        self._logit_tokens = logit_tokens
+        for step in self._head:
+            step(batch, len(logit_tokens))
+        return self._places.view(self._logits, len(logit_tokens))
+
+    def num_bytes(self) -> int:
+        return self._places.num_bytes()
+
+    def _step(self, call: Call) -> Step:
+        match call:
+            case recorded.Embed():
+                return partial(self._embed, call, self._common.weights.matrix((call.weight,)))
+            case RowProject():
+                in_bytes = self._common.in_bytes and not call.reads[0].is_rows and not _is_of_logits(call)
+                return partial(self._row_project, call, self._common.matrix(call, in_bytes))
+            case fusion.Project():
+                return partial(self._project, call, self._common.matrix(call, call.takes_bytes))
+            case fusion.PlainNorm():
+                return partial(self._norm, call, self._common.weights.vector(call.norm.weight))
+            case fusion.AddNorm():
+                return partial(self._add_norm, call, self._common.weights.vector(call.norm.weight))
+            case fusion.RopeWrite():
+                return partial(self._rope_write, call, self._head_norms(call))
+            case recorded.Attend():
+                return partial(self._attend, call)
+            case fusion.Gate():
+                return partial(self._gate, call)
+            case fusion.Quantize():
+                return partial(self._quantize, call)
+            case recorded.TakeRows():
+                return partial(self._take_rows, call)
+            case recorded.Add():
+                return partial(self._add, call)
+            case recorded.Scale():
+                return partial(self._scale, call)
+            case recorded.SoftCap():
+                return partial(self._soft_cap, call)
+        raise NotImplementedError(f"{type(call).__name__} is unknown on CUDA")
+
+    def _head_norms(self, call: fusion.RopeWrite) -> HeadNorms | None:
+        if call.query_norm is None or call.key_norm is None:
+            return None
+        vectors = self._common.weights.vector(call.query_norm.weight), self._common.weights.vector(call.key_norm.weight)
+        return HeadNorms(*vectors, call.query_norm.epsilon, call.query_norm.offset)
+
+    def _embed(self, call: Call, matrix: torch.Tensor, batch: DeviceBatch, count: int) -> None:
+        torch.index_select(matrix, 0, batch.token_ids, out=self._places.view(call.out, count))
+
+    def _project(self, call: fusion.Project, matrix: Matrix, _batch: DeviceBatch, count: int) -> None:
+        x = call.reads[0]
+        scales = self._places.scales(x, count) if call.takes_bytes else None
+        view = self._places.view
+        matrix.multiply(view(x, count), view(call.out, count), self._common.linear_workspace, scales)
+
+    def _row_project(self, call: RowProject, matrix: Matrix, _batch: DeviceBatch, _count: int) -> None:
+        view, norm = self._places.view, call.norm
+        row_linear(
+            view(call.out, 1),
+            view(call.reads[0], 1),
+            matrix.numbers,
+            None if matrix.scales is None else matrix.scales.view(-1),
+            matrix.bias,
+            view(call.reads[1], 1) if call.has_residual else None,
+            None if norm is None else self._common.weights.vector(norm.weight),
+            0.0 if norm is None else norm.epsilon,
+            0.0 if norm is None else norm.offset,
+            call.is_gated,
+        )
+
+    def _norm(self, call: fusion.PlainNorm, weight: torch.Tensor, _batch: DeviceBatch, count: int) -> None:
+        x, out = self._places.view(call.reads[0], count), self._places.view(call.out, count)
+        width = len(weight)
+        if x.shape[1] != width:  # over heads
+            x, out = x.reshape(-1, width), out.view(-1, width)
+        scales = self._places.scales(call.out, count) if call.makes_bytes else None
+        rms_norm(out, x, weight, call.norm.epsilon, call.norm.offset, scales)
+
+    def _add_norm(self, call: fusion.AddNorm, weight: torch.Tensor, _batch: DeviceBatch, count: int) -> None:
+        view = self._places.view
+        x, y = call.reads
+        scales = self._places.scales(call.out, count) if call.makes_bytes else None
+        norm = call.norm
+        out, total = view(call.out, count), view(call.total, count)
+        add_rms_norm(out, total, view(x, count), view(y, count), weight, norm.epsilon, norm.offset, scales)
+
+    def _rope_write(self, call: fusion.RopeWrite, norms: HeadNorms | None, batch: DeviceBatch, count: int) -> None:
+        pages = self._common.layers[call.layer]
+        head_dim = pages.keys.shape[-1]
+        cosines, sines = self._common.ropes[call.table]
+        rope_write(
+            self._places.view(call.out, count).view(count, -1, head_dim),
+            pages.keys,
+            pages.values,
+            self._places.whole(call.reads[0], count),
+            cosines,
+            sines,
+            self._common.interleaved[call.table],
+            norms,
+            batch.positions,
+            batch.entries,
+            batch.context_lens,
+            batch.page_tables[call.group],
+        )
+
+    def _attend(self, call: recorded.Attend, batch: DeviceBatch, count: int) -> None:
+        pages: KVPages = self._common.layers[call.layer]
+        head_dim = pages.keys.shape[-1]
+        queries = self._places.view(call.reads[0], count).view(count, -1, head_dim)
+        out = self._places.view(call.out, count).view(count, -1, head_dim)
+        self._common.attention(out, queries, pages, batch, call.group, call.scale, call.window)
+
+    def _gate(self, call: fusion.Gate, _batch: DeviceBatch, count: int) -> None:
+        gate, up = (self._places.view(symbol, count) for symbol in call.reads)
+        scales = self._places.scales(call.out, count) if call.makes_bytes else None
+        gated(self._places.view(call.out, count), gate, up, call.is_gelu, scales)
+
+    def _quantize(self, call: Call, _batch: DeviceBatch, count: int) -> None:
+        x, out = self._places.view(call.reads[0], count), self._places.view(call.out, count)
+        quantize(out, self._places.scales(call.out, count), x)
+
+    def _take_rows(self, call: Call, batch: DeviceBatch, count: int) -> None:
+        hidden = self._places.view(call.reads[0], batch.num_tokens)
+        torch.index_select(hidden, 0, self._logit_tokens, out=self._places.view(call.out, count))
+
+    def _add(self, call: Call, _batch: DeviceBatch, count: int) -> None:
+        x, y = (self._places.view(symbol, count) for symbol in call.reads)
+        torch.add(x, y, out=self._places.view(call.out, count))
+
+    def _scale(self, call: recorded.Scale, _batch: DeviceBatch, count: int) -> None:
+        torch.mul(self._places.view(call.reads[0], count), call.factor, out=self._places.view(call.out, count))
+
+    def _soft_cap(self, call: recorded.SoftCap, _batch: DeviceBatch, count: int) -> None:
+        x, out = self._places.view(call.reads[0], count), self._places.view(call.out, count)
+        torch.div(x, call.cap, out=out)
+        out.tanh_().mul_(call.cap)
+
+
+def _is_of_logits(call: Call) -> bool:
+    return call.out is not None and call.out.is_rows

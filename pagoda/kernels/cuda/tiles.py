@@ -1,0 +1,80 @@
+"""What the attention kernels share: tiles of keys and values out of pages, and softmax over one tile after another.
+
+Scores are kept in powers of two (the scale already holds log2 e), because the device computes exp2 in one instruction.
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+import triton.language as tl
+
+LOG2_E = math.log2(math.e)
+# Where softmax starts before it has seen a score. Finite, so that a row which sees nothing of a tile stays a number.
+LOWEST = tl.constexpr(-1e30)
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+def pages_are_paired(k_pages, v_pages) -> bool:
+    """Whether one set of offsets finds both the keys and the values, their last axis side by side."""
+    return k_pages.shape == v_pages.shape and k_pages.stride() == v_pages.stride() and k_pages.stride(3) == 1
+
+
+@triton.jit
+def find_owner(starts, num_owners, tile, SIZE: tl.constexpr, TOGETHER: tl.constexpr):
+    """The row or group that a tile of SIZE items belongs to, where owner o has the items [starts[o], starts[o + 1]).
+
+    Its tiles begin at starts[o] // SIZE + o: ascending and never too few, so a grid of items // SIZE + owners serves.
+    """
+    found = 0
+    for start in range(0, num_owners, TOGETHER):
+        owners = start + tl.arange(0, TOGETHER)
+        first_tiles = tl.load(starts + owners, mask=owners < num_owners, other=0) // SIZE + owners
+        found += tl.sum(((first_tiles <= tile) & (owners < num_owners)).to(tl.int32))
+    return found - 1
+
+
+@triton.jit
+def token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE: tl.constexpr):
+    """Where the tokens at these positions of a row begin, one offset each."""
+    pages = tl.load(table + positions // PAGE_SIZE, mask=is_held, other=0)
+    return pages.to(tl.int64) * page_stride + (positions % PAGE_SIZE) * token_stride
+
+
+@triton.jit
+def load_rows(base, offsets, is_held, lanes, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """[rows, BLOCK] numbers at base + offsets; zero where a row is not held and beyond the width."""
+    mask = is_held[:, None]
+    if WIDTH < BLOCK:
+        mask = mask & (lanes < WIDTH)[None, :]
+    return tl.load(base + offsets[:, None] + lanes[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def product(x, y, total):
+    """total + x @ y in float32; float32 inputs are not shortened on their way into the tensor cores."""
+    if INTERPRETED:  # the interpreter would multiply the bits of bf16 as integers
+        x, y = x.to(tl.float32), y.to(tl.float32)
+    return tl.dot(x, y, total, input_precision="ieee")
+
+
+@triton.jit
+def score(queries, keys):
+    """[M, E] by [N, E] -> [M, N]"""
+    total = tl.zeros([queries.shape[0], keys.shape[0]], tl.float32)
+    return product(queries, tl.trans(keys.to(queries.dtype)), total)
+
+
+@triton.jit
+def softmax_step(scores, scale, values, top, total, mixed):
+    """Take in one tile: scores [M, N] with -inf where hidden, values [N, E]; the state is [M], [M] and [M, E].
+
+    The scale is positive. It comes last, where it costs no instruction of its own.
+    """
+    new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - new_top[:, None])
+    shrink = tl.exp2(top - new_top)
+    total = total * shrink + tl.sum(weights, 1)
+    mixed = product(weights.to(values.dtype), values, mixed * shrink[:, None])
+    return new_top, total, mixed

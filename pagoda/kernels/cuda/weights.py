@@ -1,0 +1,87 @@
+"""Weights on the device, in the type they are multiplied in; products that run as one share one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, Weight
+from pagoda.kernels.cuda.upload import Uploader
+
+LARGEST_FP8 = 448.0
+
+
+class DeviceWeights:
+    """Keyed by identity: whoever asks for the same weights again gets the same matrix."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device = device
+        self.dtype = dtype
+        self._uploader = Uploader(device)
+        # The weights are kept beside their copies, or their ids could be given to other objects.
+        self._matrices: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor]] = {}
+        self._bytes: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor, torch.Tensor]] = {}
+
+    def vector(self, weight: Weight) -> torch.Tensor:
+        """A norm's weight, in single precision."""
+        return self._get((weight,), torch.float32)
+
+    def bias(self, weights: Sequence[Weight | None], widths: Sequence[int]) -> torch.Tensor | None:
+        """The biases of joined products in one vector; None where there is none at all."""
+        if all(weight is None for weight in weights):
+            return None
+        parts = [
+            torch.zeros(width, device=self.device, dtype=self.dtype) if weight is None else self.matrix((weight,))
+            for weight, width in zip(weights, widths, strict=True)
+        ]
+        self._uploader.wait()
+        return torch.cat(parts)
+
+    def matrix(self, weights: Sequence[Weight]) -> torch.Tensor:
+        """[sum of outputs, inputs]"""
+        return self._get(tuple(weights), self.dtype)
+
+    def fp8_matrix(self, weights: Sequence[Weight]) -> tuple[torch.Tensor, torch.Tensor]:
+        """e4m3 [sum of outputs, inputs] and a scale for each output, [1, outputs]."""
+        key = tuple(map(id, weights))
+        if key not in self._bytes:
+            dense = self._upload(weights, self.dtype)
+            self._uploader.wait()
+            scales = (dense.abs().amax(dim=1, keepdim=True).float() / LARGEST_FP8).clamp_(min=1e-12)
+            numbers = torch.empty(dense.shape, device=self.device, dtype=torch.float8_e4m3fn)
+            for first in range(0, len(dense), 4096):
+                part = slice(first, first + 4096)
+                numbers[part] = (dense[part].float() / scales[part]).to(torch.float8_e4m3fn)
+            self._bytes[key] = (weights, numbers, scales.view(1, -1))
+        _, numbers, scales = self._bytes[key]
+        return numbers, scales
+
+    def num_bytes(self) -> int:
+        kept: list[Any] = [tensor for _, tensor in self._matrices.values()]
+        kept += [tensor for _, *tensors in self._bytes.values() for tensor in tensors]
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+
+    def finish(self) -> None:
+        """Every copy has arrived, and what they passed through is given back."""
+        self._uploader.close()
+
+    def _get(self, weights: tuple[Weight, ...], dtype: torch.dtype) -> torch.Tensor:
+        key = (*map(id, weights), hash(dtype))
+        if key not in self._matrices:
+            self._matrices[key] = (weights, self._upload(weights, dtype))
+        return self._matrices[key][1]
+
+    def _upload(self, weights: Sequence[Weight], dtype: torch.dtype) -> torch.Tensor:
+        rows = sum(weight.shape[0] for weight in weights)
+        whole = torch.empty((rows, *weights[0].shape[1:]), device=self.device, dtype=dtype)
+        first = 0
+        for weight in weights:
+            part = whole[first : first + weight.shape[0]]
+            first += weight.shape[0]
+            if weight.format == RANDOM_FORMAT:
+                part.normal_(0.0, RANDOM_DEVIATION) if part.ndim > 1 else part.fill_(1.0)
+            else:
+                self._uploader.put(weight, part)
+        return whole

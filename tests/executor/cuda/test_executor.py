@@ -1,0 +1,146 @@
+"""The CUDA executor under the whole engine, on tiny models of every family, against the plain NumPy engine."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from pagoda.core.cache import CacheGroup
+from pagoda.core.config import SchedulerConfig
+from pagoda.core.request import Request
+from pagoda.core.sampling_params import SamplingParams
+from pagoda.decoding import SeedSource
+from pagoda.engine.loop import EngineLoop
+from pagoda.engine.messages import AddRequest, NewTokens
+from pagoda.executor import LocalExecutor, PageStore, WorkerRows
+from pagoda.executor.cuda.build import CudaBuilder
+from pagoda.executor.forward import EagerForward
+from pagoda.executor.memory import MemoryPlan
+from pagoda.kernels.reference import ReferenceOperators
+from pagoda.kv_cache import KVCacheManager
+from pagoda.models import Model
+from pagoda.scheduler import Scheduler
+from tests.kernels.cpu.families import FAMILIES, make_family
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+PAGE_SIZE = 16
+MAX_LEN = 128
+NUM_ROWS = 4
+BUDGET = 24
+
+
+def make_loop(model: Model, executor: object, num_pages: int = 40) -> EngineLoop:
+    groups: tuple[CacheGroup, ...] = model.cache_groups()
+    cache = KVCacheManager(groups, [num_pages] * len(groups), PAGE_SIZE)
+    scheduler = Scheduler(SchedulerConfig(max_num_seqs=NUM_ROWS, max_num_batched_tokens=BUDGET), cache)
+    return EngineLoop(
+        scheduler,
+        executor,  # type: ignore[arg-type]
+        model_name="tiny",
+        vocab_size=model.config.vocab_size,
+        max_model_len=MAX_LEN,
+        seeds=SeedSource(3),
+    )
+
+
+def cuda_loop(model: Model, num_pages: int = 40) -> EngineLoop:
+    builder = CudaBuilder(model, "float32", device=DEVICE)
+    builder.make_program(NUM_ROWS, BUDGET, MAX_LEN)
+    groups = model.cache_groups()
+    memory = MemoryPlan(
+        num_pages=(num_pages,) * len(groups),
+        max_model_len=MAX_LEN,
+        weight_bytes=0,
+        page_bytes=(0,) * len(groups),
+        budget_bytes=0,
+    )
+    executor = builder.make_executor(memory, PAGE_SIZE, NUM_ROWS, ())
+    executor.warm_up()
+    return make_loop(model, executor, num_pages)
+
+
+def plain_loop(model: Model, num_pages: int = 40) -> EngineLoop:
+    groups = model.cache_groups()
+    operators = ReferenceOperators()
+    pages = PageStore(groups, [num_pages] * len(groups), PAGE_SIZE)
+    rows = WorkerRows(NUM_ROWS, MAX_LEN, PAGE_SIZE, len(groups))
+    executor = LocalExecutor(operators, EagerForward(model, operators, pages.layers), rows, pages, ())
+    return make_loop(model, executor, num_pages)
+
+
+def answers(loop: EngineLoop, requests: list[Request]) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    loop.inbox.extend(AddRequest(request) for request in requests)
+    while loop.has_work:
+        for update in loop.step():
+            if isinstance(update, NewTokens):
+                found.setdefault((update.request_id, update.sample_index), []).extend(update.token_ids)
+    loop.scheduler.check_integrity()
+    return found
+
+
+def some_requests(vocab_size: int, sampling: SamplingParams, count: int = 6) -> list[Request]:
+    rng = random.Random(5)
+    shared = [rng.randrange(vocab_size) for _ in range(20)]
+    prompts = [
+        (shared if index % 2 else []) + [rng.randrange(vocab_size) for _ in range(rng.randint(1, 40))]
+        for index in range(count)
+    ]
+    return [
+        Request(request_id=f"r{index}", prompt_token_ids=tuple(prompt), sampling=sampling)
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def test_a_chunked_prompt_and_decoding_rows_in_one_step(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=3), 2)
+    assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    [request, *_] = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=6), 1)
+    assert answers(cuda_loop(model), [request]) == answers(plain_loop(model), [request])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -> None:
+    model = make_family(family, tmp_path)
+    requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=12))
+    assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+@pytest.mark.slow
+def test_what_the_device_draws_is_what_the_reference_draws(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    plain = SamplingParams(temperature=0.9, max_tokens=4, seed=4)
+    filtered = SamplingParams(temperature=0.8, top_k=20, top_p=0.9, min_p=0.02, max_tokens=6, seed=5)
+    for mixed in ([plain, plain], [plain, filtered, SamplingParams(temperature=0, max_tokens=5)]):
+        requests = [
+            msgspec.structs.replace(request, sampling=sampling)
+            for request, sampling in zip(some_requests(model.config.vocab_size, plain, len(mixed)), mixed, strict=True)
+        ]
+        assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+@pytest.mark.slow
+def test_what_the_host_draws_is_what_the_reference_draws(tmp_path: Path) -> None:
+    model = make_family("llama", tmp_path)
+    sampling = SamplingParams(temperature=0.8, top_k=20, max_tokens=10, n=2, repetition_penalty=1.3, seed=4)
+    requests = some_requests(model.config.vocab_size, sampling, 3)
+    assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+@pytest.mark.slow
+def test_too_few_pages_push_rows_back_and_change_nothing(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=30))
+    loop = cuda_loop(model, num_pages=9)
+    assert answers(loop, requests) == answers(plain_loop(model), requests)
+    assert loop.scheduler.board.num_preemptions > 0

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.reference import ReferenceOperators
+from tests.kernels.cuda.device import (
+    DEVICE,
+    DTYPES,
+    TOLERANCES,
+    assert_close,
+    on_device,
+    poisoned,
+    rounded,
+    rounded_pages,
+    to_numpy,
+)
+from tests.kernels.reference.ragged import RaggedCase, Row, make_case
+
+SCALE = 0.3
+
+
+class Decode:
+    """One case on the device and in the twin."""
+
+    def __init__(
+        self, case: RaggedCase, num_heads: int, window: int, kind: str = "f32", split_len: int = 32, seed: int = 8
+    ) -> None:
+        self.case, self.window, self.kind = case, window, kind
+        num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
+        queries = np.random.default_rng(seed).standard_normal((num_rows, num_heads, head_dim), np.float32)
+        self.queries = rounded(queries, DTYPES[kind])
+        longest = int(case.batch.context_lens.max())
+        self.workspace = decode_workspace(num_rows, num_heads, num_kv_heads, head_dim, longest, DEVICE, split_len)
+
+    def run(self, rows: list[int] | None = None, programs_per_row: int | None = None) -> torch.Tensor:
+        picked = np.arange(len(self.queries)) if rows is None else np.array(rows)
+        dtype = DTYPES[self.kind]
+        out = poisoned(self.queries[picked].shape, dtype)
+        decode_attention(
+            out,
+            on_device(self.queries[picked], dtype),
+            on_device(self.case.pages.keys, dtype),
+            on_device(self.case.pages.values, dtype),
+            on_device(self.case.batch.page_tables[1][picked]),
+            on_device(self.case.batch.context_lens[picked]),
+            SCALE,
+            self.window,
+            self.workspace,
+            programs_per_row=programs_per_row,
+            tile=DecodeTile(16, 4, 3),
+        )
+        assert not self.workspace.num_done.any()
+        return out
+
+    def expected(self) -> np.ndarray:
+        pages = rounded_pages(self.case.pages, DTYPES[self.kind])
+        return ReferenceOperators().attention(self.queries, pages, self.case.batch, 1, SCALE, self.window)
+
+
+def rows(*context_lens: int) -> list[Row]:
+    return [Row(context_len - 1, 1) for context_len in context_lens]
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("group", [1, 3, 4, 20])
+def test_types_and_groups_of_heads(kind: str, group: int):
+    case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
+    decode = Decode(case, 2 * group, 0, kind)
+    assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
+
+
+@pytest.mark.parametrize(("page_size", "window"), [(1, 0), (32, 1), (16, 16), (64, 45), (16, 1000), (64, 0)])
+def test_page_sizes_and_windows(page_size: int, window: int):
+    case = make_case(rows(3, 64, 97, 128), page_size, 1, 16, window, seed=2)
+    decode = Decode(case, 2, window)
+    assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
+
+
+@pytest.mark.parametrize("head_dim", [8, 80, 128])
+def test_widths_of_a_head(head_dim: int):
+    decode = Decode(make_case(rows(40, 65), 16, 1, head_dim, 0, seed=3), 4, 0)
+    assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
+
+
+def test_more_splits_than_are_merged_together():
+    decode = Decode(make_case(rows(700), 16, 1, 16, 0, seed=4), 2, 0, split_len=16)
+    assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
+
+
+def test_a_row_has_the_same_bits_in_any_batch_and_under_any_grid():
+    decode = Decode(make_case(rows(100, 17, 50), 16, 1, 16, 0, seed=5), 4, 0, "f16")
+    together = to_numpy(decode.run())
+    for programs_per_row in (1, 3, 50):
+        np.testing.assert_array_equal(to_numpy(decode.run(programs_per_row=programs_per_row)), together)
+    for row in range(3):
+        np.testing.assert_array_equal(to_numpy(decode.run([row]))[0], together[row])
+    np.testing.assert_array_equal(to_numpy(decode.run([2, 0, 0])), together[[2, 0, 0]])
+
+
+def test_rows_of_padding_give_zeros_and_disturb_nobody():
+    case = make_case(rows(40, 50), 16, 1, 16, 0, seed=6)
+    decode = Decode(case, 4, 0)
+    expected = decode.expected()
+    case.batch.context_lens[0] = 0
+    case.batch.page_tables[1][0] = -1
+    actual = to_numpy(decode.run())
+    assert (actual[0] == 0).all()
+    np.testing.assert_allclose(actual[1], expected[1], atol=1e-5)
+
+
+def test_pages_ordered_by_head_and_queries_inside_a_wider_row():
+    case = make_case(rows(40, 75), 16, 2, 16, 0, seed=7)
+    decode = Decode(case, 4, 0)
+    wide = torch.cat([on_device(decode.queries), poisoned((2, 4, 16), torch.float32)], dim=1)
+    keys, values = (
+        on_device(pages).transpose(1, 2).contiguous().transpose(1, 2) for pages in (case.pages.keys, case.pages.values)
+    )
+    out = poisoned((2, 4, 16), torch.float32)
+    table, lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
+    decode_attention(out, wide[:, :4], keys, values, table, lens, SCALE, 0, decode.workspace)
+    assert_close(out, decode.expected(), TOLERANCES["f32"])

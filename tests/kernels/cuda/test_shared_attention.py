@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pagoda.kernels.cuda import decode_attention as decode
+from pagoda.kernels.cuda import shared_attention as shared
+from pagoda.kernels.cuda.decode_attention import decode_workspace
+from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.reference import ReferenceOperators
+from tests.kernels.cuda.device import (
+    DEVICE,
+    DTYPES,
+    TOLERANCES,
+    assert_close,
+    on_device,
+    poisoned,
+    rounded,
+    rounded_pages,
+)
+from tests.kernels.reference.ragged import RaggedCase, Row, make_case
+
+SCALE = 0.3
+PAGE_SIZE = 16
+
+
+@pytest.fixture(autouse=True)
+def short_shared_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (decode, shared):
+        monkeypatch.setattr(module, "SHARED_SPLIT_LEN", 48)
+
+
+def share(case: RaggedCase, groups: list[list[int]], shared_pages: list[int]) -> SharedRows:
+    """Let the rows of a group begin with the pages of its first row."""
+    table = case.batch.page_tables[1]
+    lens = np.zeros(len(table), np.int32)
+    for group, num_pages in zip(groups, shared_pages, strict=True):
+        table[group, :num_pages] = table[group[0], :num_pages] if group else 0
+        lens[group] = num_pages * PAGE_SIZE
+    members = np.array([row for group in groups for row in group], np.int32)
+    starts = np.cumsum([0, *map(len, groups)], dtype=np.int32)
+    return SharedRows(*map(on_device, (lens, members, starts)))
+
+
+def check(case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", programs: int = 4) -> None:
+    dtype = DTYPES[kind]
+    num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
+    queries = np.random.default_rng(8).standard_normal((num_rows, num_kv_heads * heads, head_dim), np.float32)
+    queries = rounded(queries, dtype)
+    longest = int(case.batch.context_lens.max())
+    workspace = decode_workspace(num_rows, queries.shape[1], num_kv_heads, head_dim, longest, DEVICE, 32)
+    out = poisoned(queries.shape, dtype)
+    shared_attention(
+        out,
+        on_device(queries, dtype),
+        on_device(case.pages.keys, dtype),
+        on_device(case.pages.values, dtype),
+        on_device(case.batch.page_tables[1]),
+        on_device(case.batch.context_lens),
+        rows,
+        SCALE,
+        workspace,
+        programs_per_group=programs,
+        lines_in_tile=16,
+        block_tokens=16,
+    )
+    pages = rounded_pages(case.pages, dtype)
+    expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, 0)
+    assert_close(out, expected, TOLERANCES[kind])
+    assert not workspace.num_done.any()
+
+
+def new_case(*context_lens: int) -> RaggedCase:
+    return make_case([Row(context_len - 1, 1) for context_len in context_lens], PAGE_SIZE, 2, 16, 0, seed=1)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("heads", [1, 3, 4])
+def test_two_groups_and_rows_of_none(kind: str, heads: int):
+    case = new_case(120, 130, 17, 90, 101, 40)
+    check(case, share(case, [[0, 1], [4, 3]], [7, 5]), heads, kind)
+
+
+@pytest.mark.parametrize("programs", [1, 2, 8])
+def test_a_group_larger_than_a_tile(programs: int):
+    case = new_case(*range(113, 123))
+    check(case, share(case, [list(range(9, -1, -1))], [7]), 4, programs=programs)
+
+
+def test_empty_groups_and_one_token_of_its_own():
+    case = new_case(49, 49, 30)
+    check(case, share(case, [[], [1, 0], []], [0, 3, 0]), 2)
+
+
+def test_nothing_is_shared():
+    case = new_case(49, 80)
+    zeros = torch.zeros(2, dtype=torch.int32, device=DEVICE)
+    nobody = SharedRows(zeros, zeros, torch.zeros(3, dtype=torch.int32, device=DEVICE))
+    check(case, nobody, 2)
