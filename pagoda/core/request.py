@@ -29,3 +29,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str = ""
     """Only requests with the same salt share cached prefixes."""
     media_digests: tuple[bytes, ...] = ()
+    label: str = ""
+    """What its caller calls it: for the log alone."""

@@ -14,6 +14,7 @@ from pagoda.core.plan import RowPayload, RowStart, StepPlan
 from pagoda.core.request import Request
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, Started, Update
+from pagoda.engine.request_log import note
 from pagoda.kv_cache import extend_chain
 from pagoda.scheduler import Finished, PageNames, StepOutcome
 
@@ -94,6 +95,7 @@ class AnswerBook:
         if accepted.has_started:
             return payload, None
         accepted.has_started = True
+        note("started", accepted.request, cached_tokens=start.num_computed)
         return payload, Started(start.request_id, time, accepted.seed, start.num_computed)
 
     def take(self, plan: StepPlan, result: StepResult, time: float) -> tuple[StepOutcome, list[Update]]:
@@ -120,6 +122,12 @@ class AnswerBook:
             updates.append(update)
             if update.finish_reason is not None:
                 finished.append(Finished(sequence, update.finish_reason))
+                note(
+                    "finished",
+                    answer.request,
+                    new_tokens=len(answer.token_ids) - len(answer.request.prompt_token_ids),
+                    finish_reason=update.finish_reason,
+                )
                 self._close(answer)
             elif len(answer.token_ids) >= (answer.num_named + 1) * size:
                 names.append(self._new_names(answer))

@@ -31,6 +31,7 @@ from pagoda.kv_cache import KVCacheManager
 from pagoda.models import Model, load_model, random_model
 from pagoda.scheduler import DecisionLog, Scheduler
 from pagoda.text import Tokenizer
+from pagoda.text.loading import load_tokenizer
 from pagoda.weights.checkpoint import Checkpoint, open_checkpoint, open_configuration
 from pagoda.weights.store import resolve_model
 
@@ -130,12 +131,6 @@ def scheduler_config(config: EngineConfig) -> SchedulerConfig:
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
-
-
-def load_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
-    if checkpoint.kind == "gguf":
-        return Tokenizer.from_gguf(checkpoint.config)
-    return Tokenizer.from_folder(path)
 
 
 def choose_kernels(config: EngineConfig, model: Model) -> CpuKernels | None:

@@ -24,6 +24,7 @@ from pagoda.engine.messages import (
     StopSequence,
     Update,
 )
+from pagoda.engine.request_log import note
 from pagoda.executor import Executor
 from pagoda.kv_cache import extend_chain, root_hash
 from pagoda.observability.counters import EngineCounters
@@ -144,6 +145,7 @@ class EngineLoop:
             self._submit(request)
         except PagodaError as error:
             self._updates.append(Rejected.of(request.request_id, error))
+            note("rejected", request, error=type(error).__name__)
 
     def check(self, request: Request) -> None:
         """Everything that can be said of a request without looking at the others."""
@@ -194,6 +196,7 @@ class EngineLoop:
         self.scheduler.submit(submit)
         self._answers.accept(request, self._seeds.seed_for(sampling), limit, names, root)
         self.counters.num_requests += 1
+        note("accepted", request, prompt_tokens=num_prompt, num_samples=sampling.n)
 
     def _abort(self, request_id: str) -> None:
         accepted = self._answers.get(request_id)
@@ -203,4 +206,5 @@ class EngineLoop:
             for sample_index in sorted(accepted.unfinished):
                 self._updates.append(NewTokens(request_id, sample_index, now, (), finish_reason="abort"))
             self._answers.forget(request_id)
+            note("aborted", accepted.request)
         self._updates.append(Aborted(request_id))

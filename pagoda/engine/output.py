@@ -33,6 +33,7 @@ class CompletionOutput:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop token id or stop string that ended it; None where the model's own end token or the length did."""
+    last_token_time: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -160,7 +161,7 @@ class RequestState:
         metrics = self.output.metrics
         if update.token_ids:
             metrics.first_token_time = metrics.first_token_time or update.time
-            metrics.last_token_time = update.time
+            metrics.last_token_time = output.last_token_time = update.time
         for index, token_id in enumerate(update.token_ids):
             output.token_ids.append(token_id)
             if output.logprobs is not None and update.logprobs:

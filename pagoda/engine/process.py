@@ -1,6 +1,6 @@
 """An engine in a process of its own: it connects to a socket, says what it is, and turns its loop until nobody listens.
 
-    python -m pagoda.engine.process SOCKET SETTINGS
+    python -m pagoda.engine.process SOCKET SETTINGS [LOG_LEVEL]
 
 SETTINGS is an `EngineConfig` as JSON. Exit codes: 0 when the other end went away, 1 when the engine could not be built,
 70 when it broke in a step.
@@ -9,6 +9,7 @@ SETTINGS is an `EngineConfig` as JSON. Exit codes: 0 when the other end went awa
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import signal
 import socket
@@ -39,7 +40,9 @@ from pagoda.engine.wire import (
     ToEngine,
     frame,
 )
+from pagoda.observability.json_log import set_up_logging
 
+logger = logging.getLogger("pagoda.engine")
 READ_BYTES = 1 << 18
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the loop at once
 REPORT_SECONDS = 0.5  # without work it still says that it lives
@@ -104,6 +107,7 @@ class EngineProcess:
             num_cached_tokens=counters.num_cached_tokens,
             step_seconds=step_seconds,
             num_paused=scheduler.num_paused,
+            num_deferred=len(scheduler.board.waits),
         )
 
     def _send(self, record: FromEngine) -> None:
@@ -155,8 +159,9 @@ def describe(engine: Engine) -> EngineInfo:
 
 
 def main(arguments: list[str]) -> int:
-    path, settings = arguments
+    path, settings, *level = arguments
     die_with_parent()
+    set_up_logging(level[0] if level else "info")  # type: ignore[arg-type]
     # Whoever started it ends it: a Ctrl-C in the terminal goes to all processes at once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -177,7 +182,7 @@ def main(arguments: list[str]) -> int:
             connection.sendall(frame(Ready(describe(engine))))
             EngineProcess(connection, engine).run()
         except EngineError as error:
-            print(f"pagoda engine: {error}", file=sys.stderr)
+            logger.error("%s", error, exc_info=error)
             return EXIT_BROKEN
         finally:
             engine.close()

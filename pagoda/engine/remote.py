@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,18 +70,20 @@ class EngineState:
 
 
 class RemoteEngine:
-    """The engine as an event loop sees it. `on_change` is called when it becomes ready and when it is gone."""
+    """The engine as an event loop sees it. `on_change` is called when it becomes ready and when it is gone, `on_report`
+    after every step."""
 
     def __init__(self, tokenizer: Tokenizer, observe: Observe | None = None) -> None:
         self.state = EngineState()
         self.on_change: Callable[[], None] = lambda: None
+        self.on_report: Callable[[Report], None] = lambda report: None
         self._desk = RequestDesk(tokenizer, self._send, observe)
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
         self._asked: dict[int, asyncio.Future[Content]] = {}  # questions under way, by their numbers
         self._num_asked = 0
-        self._steps: list[float] = []
+        self._steps: deque[float] = deque(maxlen=NUM_REMEMBERED_STEPS)
 
     @property
     def num_open(self) -> int:
@@ -172,7 +175,7 @@ class RemoteEngine:
         self.state.report, self.state.step_seconds = record.report, 0.0
         if record.report.step_seconds:
             self._steps.append(record.report.step_seconds)
-            del self._steps[:-NUM_REMEMBERED_STEPS]
+        self.on_report(record.report)
         self._desk.take(record.updates)
 
     def _gone(self) -> None:

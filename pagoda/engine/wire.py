@@ -69,6 +69,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     step_seconds: float
     num_paused: int
     """Sequences that nobody listens to, with a row or without."""
+    num_deferred: int = 0
+    """Of those that wait, how many wait for a prefix that another computes."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):

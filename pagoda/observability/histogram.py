@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 # Seconds, a little denser than powers of two: fine enough to see a change of a tenth.
 SECONDS = tuple(round(0.001 * 1.5**step, 6) for step in range(32))
 TOKENS = tuple(float(1 << step) for step in range(18))
+COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 @dataclass

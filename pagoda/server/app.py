@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from pagoda.core.errors import PagodaError
+from pagoda.observability.json_log import current_request_id
 from pagoda.server.bodies import ClientGone, Receive
+from pagoda.server.call import Call, begin_call
 from pagoda.server.config import ListenConfig
 from pagoda.server.errors import ApiError, from_engine, internal_error
 from pagoda.server.exchange import Exchange, Scope, Send
@@ -40,11 +42,15 @@ class App:
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send, self.service.limits, request_id_of(scope))
-        start = time.monotonic()
+        call = Call(exchange.request_id, time.monotonic())
+        begin_call(call)
+        current_request_id.set(call.request_id)
         try:
             await self._answer(exchange)
         finally:
-            self._log(exchange, time.monotonic() - start)
+            if exchange.status >= 400:
+                self.service.observer.statistics.failed[exchange.status] += 1
+            self._log(exchange, call)
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -61,7 +67,7 @@ class App:
         except PagodaError as error:
             await self._fail(exchange, from_engine(error))
         except Exception:
-            logger.exception("request %s failed", exchange.request_id)
+            logger.exception("the request failed")
             await self._fail(exchange, internal_error())
 
     async def _fail(self, exchange: Exchange, error: ApiError) -> None:
@@ -93,16 +99,17 @@ class App:
             if message["type"] == "lifespan.shutdown":
                 return
 
-    def _log(self, exchange: Exchange, seconds: float) -> None:
+    def _log(self, exchange: Exchange, call: Call) -> None:
         if logger.isEnabledFor(logging.INFO):
             fields: dict[str, Any] = {
-                "request_id": exchange.request_id,
                 "method": exchange.scope["method"],
                 "path": exchange.path[:200],
                 "status": exchange.status,
-                "seconds": round(seconds, 6),
+                "seconds": round(time.monotonic() - call.arrival_time, 6),
                 "key": exchange.key.name,
             }
+            for run in call.runs:
+                fields |= run.as_fields()
             logger.info("request", extra={"fields": fields})
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import msgspec
 
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest
+from pagoda.observability.json_log import Level
 from pagoda.server.limits import Limits
 
 
@@ -67,12 +69,18 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is written down."""
 
-    log_level: str = "info"
-    """debug, info, warning or error."""
+    log_level: Level = "info"
+    """Least weight of a line that is written."""
     log_prompts: bool = False
     """Write prompts and answers into the log. They may be private: off unless asked for."""
     trace_endpoint: str | None = None
-    """OpenTelemetry collector that gets a span for each phase of a request (needs pagoda[tracing])."""
+    """OpenTelemetry collector that gets a span for each phase of a request, such as http://localhost:4318."""
+
+    def __post_init__(self) -> None:
+        if self.log_level not in get_args(Level):
+            raise InvalidRequest("log_level", f"{self.log_level!r} is not one of {', '.join(get_args(Level))}")
+        if self.trace_endpoint is not None and not self.trace_endpoint.startswith(("http://", "https://")):
+            raise InvalidRequest("trace_endpoint", f"must begin with http:// or https://, not {self.trace_endpoint!r}")
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):

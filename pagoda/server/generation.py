@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pagoda.core.errors import PagodaError
 from pagoda.core.request import FinishReason, Pooling, Request, Task
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.remote import RemoteEngine
+from pagoda.observability.json_log import current_request_id
 from pagoda.server.admission import Admission
+from pagoda.server.call import Run, current_call
+from pagoda.server.errors import ApiError
 from pagoda.server.keys import ApiKey
+from pagoda.server.observer import RequestObserver
+
+logger = logging.getLogger("pagoda.requests")
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Job:
                     pooling=self.pooling,
                     priority=self.priority,
                     cache_salt=salt,
+                    label=current_request_id.get(),
                 ),
                 text,
             )
@@ -65,26 +74,54 @@ MAX_UNREAD_TOKENS = 16
 class Generation:
     """Runs jobs on the engine, within what may be under way at once."""
 
-    def __init__(self, engine: RemoteEngine, admission: Admission) -> None:
+    def __init__(
+        self, engine: RemoteEngine, admission: Admission, observer: RequestObserver, log_prompts: bool = False
+    ) -> None:
         self._engine = engine
         self._admission = admission
+        self._observer = observer
+        self._log_prompts = log_prompts
 
     @asynccontextmanager
     async def run(self, job: Job, delivery: Delivery) -> AsyncIterator[AsyncGenerator[tuple[int, RequestOutput], None]]:
         """The job's outputs as they grow, each with the number of its prompt. Leaving ends what is unfinished."""
         delivery.max_unread = MAX_UNREAD_TOKENS
         delivery.deadline = job.deadline
-        with self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens):
+        with ExitStack() as stack:
+            run = self._begin(job, stack)
             streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
-            seen: dict[int, RequestOutput] = {}
-            outputs = _numbered(streams[0], seen) if len(streams) == 1 else _merged(streams, seen)
+            outputs = _numbered(streams[0], run) if len(streams) == 1 else _merged(streams, run)
             try:
                 yield outputs
             finally:
                 await outputs.aclose()
                 for stream in streams:
                     await stream.aclose()
-                job.key.spend(sum(num_new_tokens(output) for output in seen.values()), time.monotonic())
+                job.key.spend(run.num_new_tokens, time.monotonic())
+                self._end(run)
+
+    def _begin(self, job: Job, stack: ExitStack) -> Run:
+        """Let the job in, or raise what its caller is to be told."""
+        try:
+            stack.enter_context(self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens))
+        except ApiError as error:
+            if error.status == 429:
+                self._observer.statistics.key(job.key.name).num_refused += 1
+            raise
+        run = Run(job)
+        if (call := current_call()) is not None:
+            call.runs.append(run)
+        self._observer.begin(run)
+        fields = {"engine_id": job.name, "prompt_tokens": job.num_prompt_tokens, "key": job.key.name}
+        logger.info("accepted", extra={"fields": fields})
+        return run
+
+    def _end(self, run: Run) -> None:
+        self._observer.end(run)
+        if self._log_prompts:
+            prompts = [text if text is not None else token_ids for text, token_ids in run.job.prompts]
+            answers = {number: [answer.text for answer in output.outputs] for number, output in run.outputs.items()}
+            logger.info("texts", extra={"fields": {"engine_id": run.job.name, "prompts": prompts, "answers": answers}})
 
     async def whole(self, job: Job) -> list[RequestOutput]:
         """All outputs, once they are finished. Nothing is shown before, so another engine may run them again."""
@@ -99,18 +136,21 @@ def num_new_tokens(output: RequestOutput) -> int:
     return sum(len(answer.token_ids) for answer in output.outputs)
 
 
-Seen = dict[int, RequestOutput]
 Stream = AsyncGenerator[RequestOutput, None]
 Numbered = AsyncGenerator[tuple[int, RequestOutput], None]
 
 
-async def _numbered(stream: Stream, seen: Seen) -> Numbered:
-    async for output in stream:
-        seen[0] = output
-        yield 0, output
+async def _numbered(stream: Stream, run: Run) -> Numbered:
+    try:
+        async for output in stream:
+            run.outputs[0] = output
+            yield 0, output
+    except PagodaError as error:
+        run.error = error
+        raise
 
 
-async def _merged(streams: list[Stream], seen: Seen) -> Numbered:
+async def _merged(streams: list[Stream], run: Run) -> Numbered:
     """Whatever comes next, from whichever stream."""
     pending = {asyncio.ensure_future(anext(stream)): number for number, stream in enumerate(streams)}
     try:
@@ -123,8 +163,11 @@ async def _merged(streams: list[Stream], seen: Seen) -> Numbered:
                 except StopAsyncIteration:
                     continue
                 pending[asyncio.ensure_future(anext(streams[number]))] = number
-                seen[number] = output
+                run.outputs[number] = output
                 yield number, output
+    except PagodaError as error:
+        run.error = error
+        raise
     finally:
         for task in pending:
             task.cancel()

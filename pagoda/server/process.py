@@ -24,21 +24,21 @@ import uvicorn
 from pagoda.core.errors import PagodaError
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.remote import RemoteEngine
+from pagoda.observability.json_log import set_up_logging
 from pagoda.server.admission import Admission
 from pagoda.server.app import App
 from pagoda.server.config import ProcessSettings
 from pagoda.server.connection import Connection
 from pagoda.server.keys import KeyRing
-from pagoda.server.logs import set_up_logging
 from pagoda.server.observer import RequestObserver
 from pagoda.server.openapi import document, page
 from pagoda.server.route_table import route_table
 from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
 from pagoda.server.version import own_version
-from pagoda.text import Tokenizer
+from pagoda.text.loading import load_tokenizer
 from pagoda.weights.checkpoint import open_checkpoint
-from pagoda.weights.description import describe_model
+from pagoda.weights.description import describe_checkpoint
 
 logger = logging.getLogger("pagoda.server")
 DRAIN_LOOK_SECONDS = 0.02
@@ -55,22 +55,17 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-def make_service(settings: ProcessSettings) -> Service:
+def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
     path = Path(settings.model_path)
-    checkpoint = open_checkpoint(path)
-    try:
-        is_gguf = checkpoint.kind == "gguf"
-        tokenizer = Tokenizer.from_gguf(checkpoint.config) if is_gguf else Tokenizer.from_folder(path)
-        context = settings.engine.max_model_len or describe_model(path).context_length or UNKNOWN_CONTEXT
-    finally:
-        checkpoint.close()
+    with open_checkpoint(path) as checkpoint:
+        tokenizer = load_tokenizer(checkpoint, path)
+        context = describe_checkpoint(checkpoint).context_length or UNKNOWN_CONTEXT
     observer = RequestObserver()
-    engine = RemoteEngine(tokenizer, observer.take)
-    service = Service(
-        engine=engine,
+    return Service(
+        engine=RemoteEngine(tokenizer, observer.take),
         tokenizer=tokenizer,
         model_name=settings.server.served_model_name or settings.engine.model,
-        context=context,
+        context=settings.engine.max_model_len or context,
         created=int(time.time()),
         keys=KeyRing.load(settings.server.api_keys_file, settings.api_key),
         admission=Admission(settings.server.queue, settings.engine.max_num_seqs),
@@ -78,25 +73,20 @@ def make_service(settings: ProcessSettings) -> Service:
         fingerprint=f"pagoda-{settings.engine.compute}-{settings.engine.kv_cache_type}",
         observer=observer,
         request_timeout=settings.server.queue.request_timeout,
+        openapi=document(routes.routes, own_version()),
+        docs_page=page(routes.routes, own_version()),
+        log_prompts=settings.server.log.log_prompts,
     )
-    engine.on_change = service.engine_changed
-    return service
-
-
-def described(routes: RouteTable, service: Service) -> RouteTable:
-    """The table, with what the service says about it."""
-    service.openapi = document(routes.routes, own_version())
-    service.docs_page = page(routes.routes, own_version())
-    return routes
 
 
 class HttpProcess:
     def __init__(self, settings: ProcessSettings) -> None:
         self._settings = settings
-        self._service = make_service(settings)
+        routes = route_table()
+        self._service = make_service(settings, routes)
         listen = settings.server.listen
         config = uvicorn.Config(
-            App(self._service, described(route_table(), self._service), listen),
+            App(self._service, routes, listen),
             host=listen.host,
             port=listen.port,
             http=partial(  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -40,18 +40,22 @@ class Service:
     observer: RequestObserver
     request_timeout: float | None = None
     """Seconds that any request may take."""
+    openapi: dict[str, Any] = field(default_factory=dict)
+    """What /openapi.json says."""
+    docs_page: str = ""
+    log_prompts: bool = False
 
     def __post_init__(self) -> None:
-        self.generation = Generation(self.engine, self.admission)
+        self.generation = Generation(self.engine, self.admission, self.observer, self.log_prompts)
         self.history = History(self.observer.statistics, self.engine.state)
         self.sessions = Sessions()
         self.snapshots = SnapshotKeeper(self.engine)
         self._reader = PromptReader(self.tokenizer, self.context, self.limits.max_prompt_bytes_per_token)
-        self.openapi: dict[str, Any] = {}
-        self.docs_page = ""
         self.calls = RecentCalls()
         self.unsent_bytes: Callable[[], int] = lambda: 0
         """What lies ready for clients that have not taken it yet."""
+        self.engine.on_change = self.engine_changed
+        self.engine.on_report = self.observer.take_report
 
     @property
     def reader(self) -> PromptReader:
@@ -65,7 +69,10 @@ class Service:
     def engine_changed(self) -> None:
         """It became ready, perhaps with less room than the model's context, or it is gone."""
         info = self.engine.state.info
-        if info is not None:
+        if info is None:
+            self.observer.work.begin_anew()
+        else:
+            self.observer.work.num_starts += 1
             self.admission.set_rows(info.max_num_seqs)
             self._reader = PromptReader(self.tokenizer, info.max_model_len, self.limits.max_prompt_bytes_per_token)
 

@@ -79,7 +79,8 @@ class Supervisor:
 
     def _start_engine(self) -> subprocess.Popen[bytes]:
         settings = msgspec.json.encode(msgspec.structs.replace(self._settings.engine, model=self._settings.model_path))
-        return self._start("pagoda.engine.process", [self._settings.engine_socket, settings.decode()])
+        level = self._settings.server.log.log_level
+        return self._start("pagoda.engine.process", [self._settings.engine_socket, settings.decode(), level])
 
     def _start(self, module: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

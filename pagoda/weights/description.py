@@ -42,14 +42,18 @@ _COUNTS = {
 def describe_model(path: Path) -> ModelDescription:
     """Read the header of a .gguf file or of a folder in Hugging Face form; the weights are not read."""
     with open_checkpoint(path) as checkpoint:
-        is_gguf = checkpoint.kind == "gguf"
-        config = checkpoint.config
-        architecture = _text(config.get("general.architecture" if is_gguf else "model_type"))
-        keys = {field: f"{architecture}.{gguf}" if is_gguf else hub for field, (gguf, hub) in _COUNTS.items()}
-        counts = {field: _count(config.get(key)) for field, key in keys.items()}
-        fields: dict[str, Any] = {**counts, **_summary_of_tensors(checkpoint)}
-        vocabulary_size = _vocabulary_size(config, is_gguf)
-        return ModelDescription(architecture=architecture, vocabulary_size=vocabulary_size, **fields)
+        return describe_checkpoint(checkpoint)
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> ModelDescription:
+    is_gguf = checkpoint.kind == "gguf"
+    config = checkpoint.config
+    architecture = _text(config.get("general.architecture" if is_gguf else "model_type"))
+    keys = {field: f"{architecture}.{gguf}" if is_gguf else hub for field, (gguf, hub) in _COUNTS.items()}
+    counts = {field: _count(config.get(key)) for field, key in keys.items()}
+    fields: dict[str, Any] = {**counts, **_summary_of_tensors(checkpoint)}
+    vocabulary_size = _vocabulary_size(config, is_gguf)
+    return ModelDescription(architecture=architecture, vocabulary_size=vocabulary_size, **fields)
 
 
 def _summary_of_tensors(checkpoint: Checkpoint) -> dict[str, Any]:
