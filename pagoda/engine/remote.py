@@ -84,6 +84,7 @@ class RemoteEngine:
         self._asked: dict[int, asyncio.Future[Content]] = {}  # questions under way, by their numbers
         self._num_asked = 0
         self._steps: deque[float] = deque(maxlen=NUM_REMEMBERED_STEPS)
+        self._is_closing = False
 
     @property
     def num_open(self) -> int:
@@ -115,6 +116,7 @@ class RemoteEngine:
 
     async def close(self) -> None:
         """Let the engine go; what is still open ends in an error."""
+        self._is_closing = True
         if self._watch is not None:
             self._watch.cancel()
         if self._server is not None:
@@ -145,7 +147,8 @@ class RemoteEngine:
         finally:
             self._writer = None
             writer.close()
-            self._gone()
+            if not self._is_closing:
+                self._gone()
 
     def _take(self, record: FromEngine) -> None:
         match record:
