@@ -31,6 +31,7 @@ class Verb:
 VERBS = (
     Verb("run", "pagoda.cli.run", "talk with a model"),
     Verb("serve", "pagoda.cli.serve", "answer requests over HTTP, as OpenAI does"),
+    Verb("plan", "pagoda.cli.plan", "tell what memory a server would take, and what would fit"),
     Verb("pull", "pagoda.cli.pull", "fetch a model into the store"),
     Verb("list", "pagoda.cli.list", "list the models in the store"),
     Verb("show", "pagoda.cli.show", "tell what is known about a model"),

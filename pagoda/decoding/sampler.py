@@ -15,6 +15,7 @@ from pagoda.decoding.token_rules import TokenRules, token_rules
 from pagoda.kernels.sampling import BiasCells, Draws, IntArray, Penalties, SamplingBatch, TokenCells
 
 SEED_MASK = (1 << 64) - 1
+ROW_BYTES = 11 * 4 + 8  # eleven settings and a seed
 
 
 class Feature:
@@ -44,6 +45,11 @@ class Gathered:
     penalty_users: list[tuple[int, int]]
 
 
+def sampling_state_bytes(max_rows: int) -> int:
+    """What a `SamplingState` of so many rows takes, the rules of single requests aside."""
+    return ROW_BYTES * max_rows
+
+
 class SamplingState:
     """Arrays indexed by row. A row belongs to one sequence from `add` to `remove`.
 
@@ -71,6 +77,10 @@ class SamplingState:
         self._gathered: Gathered | None = None
         self._gathered_rows = b""
         self._plain = SamplingBatch(0)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def add(
         self,

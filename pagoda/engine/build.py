@@ -15,14 +15,14 @@ from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
 from pagoda.engine.loop import EngineLoop
-from pagoda.executor import CacheDemand, Executor, LocalExecutor, MemoryPlan, PageStore, WorkerRows
-from pagoda.executor.forward import EagerForward, RecordedForward
+from pagoda.executor import CacheDemand, Executor, FixedCosts, LocalExecutor, MemoryPlan, PageStore, WorkerRows
+from pagoda.executor.forward import EagerForward, RecordedForward, record
 from pagoda.executor.memory import (
     FLOAT32_BYTES,
     available_bytes,
     longest_that_fits,
+    plan_for_pages,
     plan_memory,
-    with_num_pages,
 )
 from pagoda.kernels.base import FLOAT_FORMATS
 from pagoda.kernels.cpu import CpuKernels, packed_bytes, why_unavailable
@@ -49,6 +49,7 @@ class Engine:
     model: Model
     memory: MemoryPlan
     checkpoint: Checkpoint
+    kv_cache_type: KVCacheType
 
     def close(self) -> None:
         self.loop.executor.close()
@@ -65,7 +66,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         model = load_model(checkpoint, progress)
         kernels = choose_kernels(config, model)
         cache_type = kv_cache_type(config, model, kernels)
-        memory = plan_for(config, model, weight_bytes(model, kernels), cache_type)
+        memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)
         with Background(partial(prepare_weights, model, kernels)):
             tokenizer = load_tokenizer(checkpoint, path)
         end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
@@ -76,7 +77,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type)
 
 
 def build_cuda_engine(
@@ -95,14 +96,14 @@ def build_cuda_engine(
         builder.make_program(config.max_num_seqs, config.max_num_batched_tokens, length)
         kept = builder.num_bytes()
         budget = int((builder.free_bytes() + kept) * config.gpu_memory_utilization)
-        memory = plan_for(config, model, kept, builder.kv_cache_type, budget, length)
+        memory = plan_for(config, model, FixedCosts(weights=kept), builder.kv_cache_type, budget, length)
         executor = builder.make_executor(memory, config.block_size, config.max_num_seqs, end_token_ids)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
     except BaseException:
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type)
 
 
 def make_loop(
@@ -146,11 +147,19 @@ def choose_kernels(config: EngineConfig, model: Model) -> CpuKernels | None:
     return None
 
 
-def weight_bytes(model: Model, kernels: CpuKernels | None) -> int:
-    """What the weights take in the form they are computed with."""
-    if kernels is None:
-        return sum(math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
-    return sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights())
+def fixed_costs(config: EngineConfig, model: Model, kernels: CpuKernels | None, cache_type: KVCacheType) -> FixedCosts:
+    """What weights, a step and its logits take in the form they are computed with. Nothing is taken for it."""
+    if kernels is None:  # NumPy takes what a step needs as it goes, and gives it back
+        return FixedCosts(weights=sum(math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights()))
+    groups = model.cache_groups()
+    empty = PageStore(groups, [0] * len(groups), config.block_size, kernels.new_pages, cache_type)
+    recorder, logits, hidden = record(model, kernels, empty.layers)
+    workspace = kernels.workspace(recorder, logits, config.max_num_batched_tokens, hidden, config.max_num_seqs)
+    return FixedCosts(
+        weights=sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights()),
+        workspace=workspace.num_bytes,
+        logits=workspace.logits_bytes,
+    )
 
 
 def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
@@ -173,12 +182,12 @@ def kv_cache_type(config: EngineConfig, model: Model, kernels: CpuKernels | None
 def plan_for(
     config: EngineConfig,
     model: Model,
-    weight_bytes: int,
-    kv_cache_type: KVCacheType = "f32",
+    costs: FixedCosts,
+    kv_cache_type: KVCacheType,
     budget: int | None = None,
     longest: int | None = None,
 ) -> MemoryPlan:
-    """The memory that weights and cache will take under these settings; `budget` is main memory's unless given."""
+    """The memory that the engine will take under these settings; `budget` is main memory's unless given."""
     demand = CacheDemand(
         groups=model.cache_groups(),
         page_size=config.block_size,
@@ -193,16 +202,9 @@ def plan_for(
         budget = int(available_bytes() * config.gpu_memory_utilization)
     if config.num_pages is not None:
         length = config.max_model_len or min(context, config.num_pages * config.block_size)
-        empty = MemoryPlan(
-            num_pages=(0,) * len(demand.groups),
-            max_model_len=length,
-            weight_bytes=weight_bytes,
-            page_bytes=demand.page_bytes(),
-            budget_bytes=budget,
-        )
-        return with_num_pages(empty, demand, config.num_pages)
-    length = config.max_model_len or longest_that_fits(demand, weight_bytes, budget, longest or context)
-    return plan_memory(demand, weight_bytes, budget, length)
+        return plan_for_pages(demand, costs, budget, length, config.num_pages)
+    length = config.max_model_len or longest_that_fits(demand, costs, budget, longest or context)
+    return plan_memory(demand, costs, budget, length)
 
 
 def make_cache(config: EngineConfig, model: Model, memory: MemoryPlan) -> KVCacheManager:
@@ -233,5 +235,5 @@ def make_executor(
             operators.prepare(weight)
         eager = EagerForward(model, operators, pages.layers)
         return LocalExecutor(operators, eager, rows, pages, end_token_ids)
-    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens)
+    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens, config.max_num_seqs)
     return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

@@ -24,6 +24,7 @@ from pagoda.core.config import EngineConfig
 from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
+from pagoda.engine.ledger import ledger_lines, process_totals
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.questions import Ask, answer_to
 from pagoda.engine.wire import (
@@ -153,9 +154,19 @@ def describe(engine: Engine) -> EngineInfo:
         num_pages=memory.num_pages,
         weight_bytes=memory.weight_bytes,
         cache_bytes=memory.cache_bytes,
-        kv_cache_type=engine.config.kv_cache_type,
+        kv_cache_type=engine.kv_cache_type,
         compute=engine.config.compute,
+        planned_bytes=memory.lines,
+        allocated_bytes=engine.loop.executor.allocated_bytes(),
+        process_bytes=process_bytes(engine),
     )
+
+
+def process_bytes(engine: Engine) -> dict[str, int]:
+    """What each process should come to; on a CUDA device the ledger is about the device's memory."""
+    if engine.config.device == "cuda":
+        return {}
+    return process_totals(ledger_lines(engine.config, engine.model, engine.memory, engine.kv_cache_type))
 
 
 def main(arguments: list[str]) -> int:

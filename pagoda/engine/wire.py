@@ -33,6 +33,12 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int
     kv_cache_type: str
     compute: str
+    planned_bytes: dict[str, int] = {}
+    """The ledger, by line."""
+    allocated_bytes: dict[str, int] = {}
+    """What their owners took."""
+    process_bytes: dict[str, int] = {}
+    """What each process of a server should come to, once all pages have been used."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

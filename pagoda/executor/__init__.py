@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pagoda.executor.base import Executor
 from pagoda.executor.local import LocalExecutor
-from pagoda.executor.memory import CacheDemand, MemoryPlan
+from pagoda.executor.memory import CacheDemand, FixedCosts, MemoryPlan
 from pagoda.executor.pages import PageStore
 from pagoda.executor.rows import WorkerRows
 
-__all__ = ["CacheDemand", "Executor", "LocalExecutor", "MemoryPlan", "PageStore", "WorkerRows"]
+__all__ = ["CacheDemand", "Executor", "FixedCosts", "LocalExecutor", "MemoryPlan", "PageStore", "WorkerRows"]

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from pagoda.core.plan import IntArray
 from pagoda.kernels.base import Array, FloatArray, KVPages, Operators, RaggedBatch
-from pagoda.kernels.cpu import CpuKernels
+from pagoda.kernels.cpu import CpuKernels, Recorder
+from pagoda.kernels.symbol import Symbol
 from pagoda.models import Model
 
 
@@ -21,6 +22,10 @@ class Forward(Protocol):
 
     def hidden(self) -> FloatArray:
         """What the tokens of the last step became after the last norm, [T, D]. The next step may write over it."""
+        ...
+
+    def allocated_bytes(self) -> tuple[int, int]:
+        """What it works in, and what it hands logits out in, as far as it keeps them."""
         ...
 
 
@@ -42,16 +47,18 @@ class EagerForward:
         found: FloatArray = self._hidden
         return found
 
+    def allocated_bytes(self) -> tuple[int, int]:
+        return 0, 0  # every step takes its own
+
 
 class RecordedForward:
     """Lets the model run once on symbols, then repeats what it saw in one native call a step."""
 
-    def __init__(self, model: Model, kernels: CpuKernels, layers: list[KVPages], max_tokens: int) -> None:
-        recorder = kernels.recorder(layers)
-        batch = recorder.batch()
-        hidden = model.forward(recorder, batch, layers)
-        logits = model.logits(recorder, recorder.take_rows(hidden, batch.token_ids))
-        self._program = kernels.compile(recorder, logits, max_tokens, kept=hidden)
+    def __init__(
+        self, model: Model, kernels: CpuKernels, layers: list[KVPages], max_tokens: int, max_rows: int = 0
+    ) -> None:
+        recorder, logits, hidden = record(model, kernels, layers)
+        self._program = kernels.compile(recorder, logits, max_tokens, hidden, max_rows)
         self._num_tokens = 0
 
     def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
@@ -60,3 +67,14 @@ class RecordedForward:
 
     def hidden(self) -> FloatArray:
         return self._program.kept(self._num_tokens)
+
+    def allocated_bytes(self) -> tuple[int, int]:
+        return self._program.allocated_bytes()
+
+
+def record(model: Model, kernels: CpuKernels, layers: list[KVPages]) -> tuple[Recorder, Symbol, Symbol]:
+    """What the model does, with its logits and the hidden states that outlive a step."""
+    recorder = kernels.recorder(layers)
+    batch = recorder.batch()
+    hidden = model.forward(recorder, batch, layers)
+    return recorder, model.logits(recorder, recorder.take_rows(hidden, batch.token_ids)), hidden

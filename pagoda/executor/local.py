@@ -62,6 +62,17 @@ class LocalExecutor:
     def close(self) -> None:
         self._results.clear()
 
+    def allocated_bytes(self) -> dict[str, int]:
+        """By line of `MemoryPlan`: what was really taken."""
+        workspace, logits = self._forward.allocated_bytes()
+        return {
+            "weights": self._operators.num_bytes(),
+            "pages": self._pages.num_bytes,
+            "workspace": workspace,
+            "logits": logits,
+            "rows": self._rows.num_bytes + self._sampling.num_bytes,
+        }
+
     def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         for row in plan.stopped:
             if row in self._occupied:  # a row may start and stop between two plans that reach us

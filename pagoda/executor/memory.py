@@ -10,9 +10,24 @@ import msgspec
 
 from pagoda.core.cache import CacheGroup, KVCacheType
 from pagoda.core.errors import CapacityError
+from pagoda.decoding import sampling_state_bytes
+from pagoda.executor.rows import worker_rows_bytes
 
 FLOAT32_BYTES = 4
 MEBIBYTE = 1 << 20
+
+
+class FixedCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine takes whatever the number of pages and the length of a row."""
+
+    weights: int
+    workspace: int = 0
+    """What a step computes in."""
+    logits: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.workspace + self.logits
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,18 +35,34 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     num_pages: tuple[int, ...]
     max_model_len: int
-    weight_bytes: int
+    costs: FixedCosts
+    rows_bytes: int
     page_bytes: tuple[int, ...]
     """Bytes of one page, by group."""
     budget_bytes: int
 
     @property
+    def weight_bytes(self) -> int:
+        return self.costs.weights
+
+    @property
     def cache_bytes(self) -> int:
-        return sum(count * size for count, size in zip(self.num_pages, self.page_bytes, strict=True))
+        return _bytes(self.num_pages, self.page_bytes)
 
     @property
     def total_bytes(self) -> int:
-        return self.weight_bytes + self.cache_bytes
+        return sum(self.lines.values())
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """The ledger: what each owner will take. `LocalExecutor.allocated_bytes` has the same lines."""
+        return {
+            "weights": self.costs.weights,
+            "pages": self.cache_bytes,
+            "workspace": self.costs.workspace,
+            "logits": self.costs.logits,
+            "rows": self.rows_bytes,
+        }
 
 
 class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +86,15 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
         """By group: enough for every row to have a sequence of this length."""
         return tuple(self.max_num_seqs * count for count in self.pages_for_one(num_tokens))
 
+    def rows_bytes(self, max_model_len: int) -> int:
+        """What the worker keeps of its rows."""
+        rows = worker_rows_bytes(self.max_num_seqs, max_model_len, self.page_size, len(self.groups))
+        return rows + sampling_state_bytes(self.max_num_seqs)
+
+    def bytes_for_one(self, costs: FixedCosts, num_tokens: int) -> int:
+        """The least with which a sequence of this length can run."""
+        return costs.total + self.rows_bytes(num_tokens) + _bytes(self.pages_for_one(num_tokens), self.page_bytes())
+
 
 def available_bytes() -> int:
     """Memory that can be had now without swapping. What the system only caches files in counts as free."""
@@ -65,54 +105,80 @@ def available_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def plan_memory(demand: CacheDemand, weight_bytes: int, budget_bytes: int, max_model_len: int) -> MemoryPlan:
+def plan_memory(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_model_len: int) -> MemoryPlan:
     """Share the budget out: at least one sequence of the full length must fit; more than all rows need is not taken."""
     page_bytes = demand.page_bytes()
     one = demand.pages_for_one(max_model_len)
     all_rows = demand.pages_for_all(max_model_len)
-    for_cache = budget_bytes - weight_bytes
+    rows_bytes = demand.rows_bytes(max_model_len)
+    for_cache = budget_bytes - costs.total - rows_bytes
     least = _bytes(one, page_bytes)
     if least > for_cache:
-        raise CapacityError(
-            f"one sequence of {max_model_len} tokens needs {least // MEBIBYTE} MiB of cache beside "
-            f"{weight_bytes // MEBIBYTE} MiB of weights, and {budget_bytes // MEBIBYTE} MiB may be used; lower "
-            f"max_model_len or raise gpu_memory_utilization"
-        )
+        raise CapacityError(_too_little(demand, costs, budget_bytes, max_model_len))
     share = min(1.0, (for_cache - least) / max(1, _bytes(all_rows, page_bytes) - least))
     num_pages = tuple(low + int((high - low) * share) for low, high in zip(one, all_rows, strict=True))
     return MemoryPlan(
         num_pages=num_pages,
         max_model_len=max_model_len,
-        weight_bytes=weight_bytes,
+        costs=costs,
+        rows_bytes=rows_bytes,
         page_bytes=page_bytes,
         budget_bytes=budget_bytes,
     )
 
 
-def longest_that_fits(demand: CacheDemand, weight_bytes: int, budget_bytes: int, wanted: int) -> int:
+def _too_little(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_model_len: int) -> str:
+    """What is missing, and what would help."""
+    pages = _bytes(demand.pages_for_one(max_model_len), demand.page_bytes())
+    around = costs.workspace + costs.logits + demand.rows_bytes(max_model_len)
+    text = (
+        f"one sequence of {max_model_len} tokens needs {_mebibytes(pages)} MiB of cache beside "
+        f"{_mebibytes(costs.weights)} MiB of weights and {_mebibytes(around)} MiB to work in, and "
+        f"{_mebibytes(budget_bytes)} MiB may be used"
+    )
+    if costs.total + demand.rows_bytes(1) > budget_bytes:
+        return f"{text}; free memory, raise gpu_memory_utilization or take a smaller model"
+    smaller = "" if demand.kv_cache_type == "int8" else ", or set kv_cache_type to int8"
+    fits = longest_that_fits(demand, costs, budget_bytes, max_model_len)
+    return f"{text}; lower max_model_len to {fits}, or raise gpu_memory_utilization{smaller}"
+
+
+def longest_that_fits(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, wanted: int) -> int:
     """The longest sequence, up to `wanted`, for which the budget has room; at least one page."""
     low, high = demand.page_size, max(wanted, demand.page_size)
-    page_bytes = demand.page_bytes()
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _bytes(demand.pages_for_one(middle), page_bytes) <= budget_bytes - weight_bytes
+        fits = demand.bytes_for_one(costs, middle) <= budget_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return min(low, wanted)
 
 
-def with_num_pages(plan: MemoryPlan, demand: CacheDemand, num_pages: int) -> MemoryPlan:
+def plan_for_pages(
+    demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_model_len: int, num_pages: int
+) -> MemoryPlan:
     """The plan for a number of pages that the user asked for; window groups take no more than their rows can hold."""
-    all_rows = demand.pages_for_all(plan.max_model_len)
+    all_rows = demand.pages_for_all(max_model_len)
     counts = tuple(
         min(num_pages, most) if group.window else num_pages for group, most in zip(demand.groups, all_rows, strict=True)
     )
-    for needed, count in zip(demand.pages_for_one(plan.max_model_len), counts, strict=True):
+    for needed, count in zip(demand.pages_for_one(max_model_len), counts, strict=True):
         if needed > count:
             raise CapacityError(
-                f"num_pages={num_pages} cannot hold one sequence of max_model_len={plan.max_model_len} tokens, which "
+                f"num_pages={num_pages} cannot hold one sequence of max_model_len={max_model_len} tokens, which "
                 f"needs {needed} pages of {demand.page_size}; raise num_pages or lower max_model_len"
             )
-    return msgspec.structs.replace(plan, num_pages=counts)
+    return MemoryPlan(
+        num_pages=counts,
+        max_model_len=max_model_len,
+        costs=costs,
+        rows_bytes=demand.rows_bytes(max_model_len),
+        page_bytes=demand.page_bytes(),
+        budget_bytes=budget_bytes,
+    )
+
+
+def _mebibytes(num_bytes: int) -> int:
+    return -(-num_bytes // MEBIBYTE)
 
 
 def _bytes(num_pages: Sequence[int], page_bytes: Sequence[int]) -> int:

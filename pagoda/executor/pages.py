@@ -35,6 +35,11 @@ class PageStore:
                 by_layer[layer] = new_pages(count, page_size, group.num_kv_heads, group.head_dim, kv_cache_type)
         self.layers = [by_layer[layer] for layer in range(num_layers)]
 
+    @property
+    def num_bytes(self) -> int:
+        arrays = (a for p in self.layers for a in (p.keys, p.values, p.key_scales, p.value_scales) if a is not None)
+        return sum(array.nbytes for array in arrays)
+
     def copy(self, copies: Sequence[PageCopy], operators: WorkerOperators) -> None:
         """Copy pages in every layer of their groups, before anything of the step is written."""
         for index, group in enumerate(self._groups):

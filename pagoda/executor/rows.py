@@ -12,8 +12,16 @@ from pagoda.core.plan import IntArray, RowPayload, RowStart, TableUpdate
 from pagoda.kernels.base import RaggedBatch
 
 NO_PAGE = -1
+INT_BYTES = 4
+NUM_COUNTS = 6  # of each row, beside its tokens and tables
 Rows = npt.NDArray[Any]
 """Row numbers. NumPy gathers by its own index type (intp) several times faster than by any other."""
+
+
+def worker_rows_bytes(num_rows: int, max_tokens: int, page_size: int, num_groups: int) -> int:
+    """What `WorkerRows` of this size takes."""
+    of_one_row = max_tokens + num_groups * -(-max_tokens // page_size) + NUM_COUNTS
+    return INT_BYTES * (num_rows * of_one_row + 1)  # and one more count
 
 
 class WorkerRows:
@@ -38,6 +46,12 @@ class WorkerRows:
         self._decoding_tokens: IntArray | None = None
         self._decoding: RaggedBatch | None = None  # of those rows; None: their tables have changed
         self._decoding_pages = 0
+
+    @property
+    def num_bytes(self) -> int:
+        counts = (self.num_tokens, self.num_computed, self.num_prompt_tokens, self.num_prompt_logprobs)
+        arrays = (self.token_ids, *counts, *self.page_tables, self._ones, self._counts)
+        return sum(array.nbytes for array in arrays)
 
     def start(self, start: RowStart, payload: RowPayload) -> None:
         row, count = start.row, len(payload.token_ids)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from pagoda.observability.histogram import Histogram
 from pagoda.server.exchange import Exchange
+from pagoda.server.memory_use import resident_by_process
 from pagoda.server.service import Service
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -91,7 +92,20 @@ class ServerCollector(Collector):
         found.add("unsent_bytes", "", "Bytes that lie ready for clients, here and in the kernel", unsent)
         found.add("engine_ready", "", "1 while the engine answers", state.is_ready)
         found.add("last_step_seconds", "", "How long the last step took", report.step_seconds if report else 0.0)
+        self._add_memory(found)
         return found
+
+    def _add_memory(self, found: Numbers) -> None:
+        """The plan beside what became of it."""
+        state = self._service.engine.state
+        info = state.info
+        planned, allocated = (info.planned_bytes, info.allocated_bytes) if info else ({}, {})
+        found.add_by("line", "memory_planned_bytes", "", "The engine's ledger", _floats(planned))
+        found.add_by("line", "memory_allocated_bytes", "", "What its owners took", _floats(allocated))
+        processes = _floats(info.process_bytes if info else {})
+        found.add_by("process", "process_planned_bytes", "", "Once all pages have been used", processes)
+        resident = _floats(resident_by_process(state))
+        found.add_by("process", "process_resident_bytes", "", "Memory that a process holds", resident)
 
     def _counters(self) -> Numbers:
         service, observer = self._service, self._service.observer
@@ -173,6 +187,10 @@ class ServerCollector(Collector):
             family = GaugeMetricFamily(name, "How the cache is laid out", labels=["model_name", *labels])
             family.add_metric([self._service.model_name, *labels.values()], 1.0)
             yield family
+
+
+def _floats(values: dict[str, int]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
 
 
 def buckets_of(histogram: Histogram) -> list[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +18,14 @@ from pagoda.server.generation import Generation
 from pagoda.server.history import History
 from pagoda.server.keys import KeyRing
 from pagoda.server.limits import Limits
+from pagoda.server.memory_use import resident_by_process
 from pagoda.server.observer import RequestObserver
 from pagoda.server.recent_calls import RecentCalls
 from pagoda.server.sessions import Sessions
 from pagoda.server.snapshots import SnapshotKeeper
 from pagoda.text import Tokenizer
+
+logger = logging.getLogger("pagoda.server")
 
 
 @dataclass
@@ -75,6 +79,13 @@ class Service:
             self.observer.work.num_starts += 1
             self.admission.set_rows(info.max_num_seqs)
             self._reader = PromptReader(self.tokenizer, info.max_model_len, self.limits.max_prompt_bytes_per_token)
+            fields = {
+                "planned_bytes": info.planned_bytes,
+                "allocated_bytes": info.allocated_bytes,
+                "planned_process_bytes": info.process_bytes,
+                "resident_process_bytes": resident_by_process(self.engine.state),
+            }
+            logger.info("the engine is ready", extra={"fields": fields})
 
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:

@@ -79,7 +79,7 @@ def test_the_defaults_take_the_whole_context_and_pages_for_every_row(make_llm: M
     assert memory.cache_bytes == 8 * 512 * TOKEN_BYTES
     num_weights = sum(parameter.numel() for parameter in reference_parameters(llm))
     assert memory.weight_bytes == 4 * num_weights
-    assert memory.total_bytes == memory.weight_bytes + memory.cache_bytes
+    assert memory.total_bytes == memory.weight_bytes + memory.cache_bytes + memory.rows_bytes
     assert [pool.num_pages for pool in llm.engine.loop.scheduler.cache.pools] == [256]
 
 
@@ -110,13 +110,18 @@ def test_too_few_pages_for_the_context_are_refused_with_the_numbers(make_llm: Ma
         make_llm(num_pages=6, max_model_len=112)
 
 
+def beside_pages(make_llm: MakeLLM, **settings: Any) -> int:
+    """What the engine takes beside its pages."""
+    memory = make_llm(**settings).engine.memory
+    return memory.total_bytes - memory.cache_bytes
+
+
 def with_memory(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
     monkeypatch.setattr(build, "available_bytes", lambda: num_bytes)
 
 
 def test_the_context_shrinks_to_what_the_memory_holds(make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch):
-    weights = make_llm().engine.memory.weight_bytes
-    with_memory(monkeypatch, 2 * (weights + 10 * PAGE_BYTES + 5))
+    with_memory(monkeypatch, 2 * (beside_pages(make_llm, max_model_len=160) + 10 * PAGE_BYTES + 5))
     llm = make_llm()
     assert llm.engine.memory.max_model_len == 160
     assert llm.engine.memory.num_pages == (10,)
@@ -129,16 +134,15 @@ def test_the_context_shrinks_to_what_the_memory_holds(make_llm: MakeLLM, monkeyp
 
 
 def test_pages_between_one_row_and_all_are_shared_out(make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch):
-    weights = make_llm().engine.memory.weight_bytes
-    with_memory(monkeypatch, 2 * (weights + 100 * PAGE_BYTES))
+    with_memory(monkeypatch, 2 * (beside_pages(make_llm) + 100 * PAGE_BYTES))
     memory = make_llm().engine.memory
     assert memory.max_model_len == 512 and 32 <= memory.num_pages[0] <= 100
 
 
 def test_a_context_that_was_asked_for_is_never_cut(make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch):
     weights = make_llm().engine.memory.weight_bytes
-    with_memory(monkeypatch, 2 * (weights + 10 * PAGE_BYTES))
-    with pytest.raises(CapacityError, match="one sequence of 400 tokens needs .* lower max_model_len or raise gpu_mem"):
+    with_memory(monkeypatch, 2 * (beside_pages(make_llm) + 10 * PAGE_BYTES))
+    with pytest.raises(CapacityError, match="one sequence of 400 tokens needs .* max_model_len to .* raise gpu_mem"):
         make_llm(max_model_len=400)
     with_memory(monkeypatch, weights)
     with pytest.raises(CapacityError):

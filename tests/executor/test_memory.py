@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from pagoda.core.cache import CacheGroup
 from pagoda.core.errors import CapacityError
 from pagoda.executor import memory
-from pagoda.executor.memory import CacheDemand, available_bytes, longest_that_fits, plan_memory, with_num_pages
+from pagoda.executor.memory import (
+    CacheDemand,
+    FixedCosts,
+    available_bytes,
+    longest_that_fits,
+    plan_for_pages,
+    plan_memory,
+)
 
 FULL = CacheGroup("full", (0, 1, 2), 2, 16)
 WINDOW = CacheGroup("window", (3,), 2, 16, window=100)
@@ -66,12 +73,13 @@ def test_a_window_never_holds_more_than_is_planned(num_tokens, window, num_step,
 def test_a_plan_keeps_its_budget_and_fits_one_sequence(budget, weights, length, num_seqs):
     asked = demand(FULL, WINDOW, num_seqs=num_seqs)
     try:
-        plan = plan_memory(asked, weights, budget, length)
+        plan = plan_memory(asked, FixedCosts(weights=weights, workspace=7, logits=5), budget, length)
     except CapacityError as error:
         needed = sum(n * size for n, size in zip(asked.pages_for_one(length), asked.page_bytes(), strict=True))
-        assert weights + needed > budget
-        assert f"one sequence of {length} tokens" in str(error)
+        assert weights + 12 + asked.rows_bytes(length) + needed > budget
+        assert f"one sequence of {length} tokens" in str(error) and "raise gpu_memory_utilization" in str(error)
         return
+    assert plan.total_bytes == weights + 12 + plan.cache_bytes + plan.rows_bytes
     assert plan.total_bytes <= budget
     for count, one, every in zip(plan.num_pages, asked.pages_for_one(length), asked.pages_for_all(length), strict=True):
         assert one <= count <= every
@@ -80,12 +88,17 @@ def test_a_plan_keeps_its_budget_and_fits_one_sequence(budget, weights, length, 
 @given(budget=st.integers(0, 40_000_000), wanted=st.integers(1, 4096))
 def test_the_longest_that_fits_fits_and_no_longer_does(budget, wanted):
     asked = demand(FULL, WINDOW)
-    length = longest_that_fits(asked, 1000, budget, wanted)
+    costs = FixedCosts(weights=1000)
+    length = longest_that_fits(asked, costs, budget, wanted)
     assert 1 <= length <= wanted
 
     def needed(num_tokens: int) -> int:
         pages = asked.pages_for_one(num_tokens)
-        return 1000 + sum(count * size for count, size in zip(pages, asked.page_bytes(), strict=True))
+        return (
+            1000
+            + asked.rows_bytes(num_tokens)
+            + sum(count * size for count, size in zip(pages, asked.page_bytes(), strict=True))
+        )
 
     if length < wanted:
         assert needed(length + 1) > budget
@@ -95,11 +108,21 @@ def test_the_longest_that_fits_fits_and_no_longer_does(budget, wanted):
 
 def test_a_number_of_pages_is_for_every_group_up_to_what_it_can_use():
     asked = demand(FULL, WINDOW)
-    plan = plan_memory(asked, 0, 1 << 30, 1000)
-    assert with_num_pages(plan, asked, 100).num_pages == (100, 48)
-    assert with_num_pages(plan, asked, 63).num_pages == (63, 48)
+    costs = FixedCosts(weights=0)
+    assert plan_for_pages(asked, costs, 1 << 30, 1000, 100).num_pages == (100, 48)
+    assert plan_for_pages(asked, costs, 1 << 30, 1000, 63).num_pages == (63, 48)
     with pytest.raises(CapacityError, match="num_pages=62 cannot hold one sequence of max_model_len=1000"):
-        with_num_pages(plan, asked, 62)
+        plan_for_pages(asked, costs, 1 << 30, 1000, 62)
+
+
+def test_what_would_help_is_named():
+    asked = demand(FULL)
+    with pytest.raises(CapacityError, match="take a smaller model"):
+        plan_memory(asked, FixedCosts(weights=10_000_000), 5_000_000, 100)
+    with pytest.raises(CapacityError, match="lower max_model_len to .*set kv_cache_type to int8") as caught:
+        plan_memory(asked, FixedCosts(weights=0), 500_000, 4000)
+    fits = int(str(caught.value).partition("max_model_len to ")[2].partition(",")[0])
+    assert plan_memory(asked, FixedCosts(weights=0), 500_000, fits).max_model_len == fits
 
 
 def test_memory_that_only_caches_files_counts_as_available(monkeypatch: pytest.MonkeyPatch):

@@ -53,6 +53,9 @@ class FakeExecutor:
         self._cells: list[npt.NDArray[np.int64]] = [np.full((n, page_size), EMPTY, np.int64) for n in num_pages]
         self._waiting: deque[tuple[StepPlan, tuple[RowPayload, ...]]] = deque()
 
+    def allocated_bytes(self) -> dict[str, int]:
+        return {}
+
     @property
     def num_in_flight(self) -> int:
         return len(self._waiting)

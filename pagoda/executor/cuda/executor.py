@@ -128,6 +128,10 @@ class CudaExecutor:
         broken = frozenset(step.asked.drawing[is_broken > 0].tolist()) if is_broken.any() else NOTHING
         return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
 
+    def allocated_bytes(self) -> dict[str, int]:
+        """Weights and buffers were there before the plan: it took them as they are."""
+        return {}
+
     def close(self) -> None:
         self._under_way.clear()
         self._graphs.clear()

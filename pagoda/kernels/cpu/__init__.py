@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagoda.kernels.cpu.kernels import CpuKernels, why_unavailable
+from pagoda.kernels.cpu.recorder import Recorder
 from pagoda.kernels.cpu.weights import packed_bytes
 
-__all__ = ["CpuKernels", "packed_bytes", "why_unavailable"]
+__all__ = ["CpuKernels", "Recorder", "packed_bytes", "why_unavailable"]

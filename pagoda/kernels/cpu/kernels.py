@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
-from pagoda.kernels.cpu.program import SLOTS, Program, new_pages
+from pagoda.kernels.cpu.program import SLOTS, Program, new_pages, planned_workspace
 from pagoda.kernels.cpu.recorder import LANES, Recorder
 from pagoda.kernels.cpu.sampling import NativeSampler
 from pagoda.kernels.cpu.weights import PackedWeights, packed_bytes
+from pagoda.kernels.cpu.workspace import Workspace
 from pagoda.kernels.reference import paging
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 from pagoda.kernels.symbol import Symbol
@@ -48,7 +49,7 @@ class CpuKernels:
     def prepare(self, weight: Weight) -> None:
         """Repack a matrix ahead of the first step; norm weights and biases need nothing."""
         if len(weight.shape) == 2:
-            self._weights.index(weight)
+            self._weights.pack(weight)
 
     def new_pages(
         self, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, kv_cache_type: KVCacheType = "f32"
@@ -58,8 +59,17 @@ class CpuKernels:
     def recorder(self, layers: list[KVPages]) -> Recorder:
         return Recorder(self._weights, layers, self.compute == "int8")
 
-    def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None = None) -> Program:
-        return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set, kept)
+    def compile(
+        self, recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None = None, max_rows: int = 0
+    ) -> Program:
+        """For steps of at most so many tokens; memory for `max_rows` rows of logits is kept ready."""
+        return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set, kept, max_rows)
+
+    def workspace(
+        self, recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None, max_rows: int
+    ) -> Workspace:
+        """What `compile` will take beside the weights."""
+        return planned_workspace(recorder, logits, max_tokens, kept, max_rows, self.num_threads)
 
     def sample(self, logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
         return self._sampler.sample(logits, batch)

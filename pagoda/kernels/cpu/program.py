@@ -16,19 +16,14 @@ from pagoda.core.cache import KVCacheType
 from pagoda.kernels.base import NUMPY_TYPES, FloatArray, IntArray, KVPages, RaggedBatch
 from pagoda.kernels.cpu import library as native
 from pagoda.kernels.cpu.memory import address, aligned_floats
-from pagoda.kernels.cpu.recorder import LANES, Operation, Recorded, Recorder
+from pagoda.kernels.cpu.recorder import Operation, Recorded, Recorder
 from pagoda.kernels.cpu.step import StepInputs
+from pagoda.kernels.cpu.workspace import PART_FLOATS, Workspace, round_up, workspace_of
 from pagoda.kernels.symbol import Symbol
 
 SLOTS = 16
 MANY_TOKENS, SINGLE_TOKEN = 1, 2  # the steps before whose instruction threads meet
-# For each thread attention keeps so many vectors of a head, and so many single numbers.
-SCRATCH_VECTORS = 48 + 48 + 12 + 128  # queries, what they gathered, a tile of it, a span of keys or values
-SCRATCH_NUMBERS = 48 * 128  # scores
-SPLITS_A_THREAD = 4  # with fewer blocks of queries than that, attention is shared out by spans of tokens
-PART_FLOATS = 1 << 20  # what threads leave each other of it, at most; memory that nobody touches costs nothing
 HALF_BLOCK = 16
-PANEL_GROUPS = 2  # the most groups of rows that are decoded at once
 KV_TYPES = {"float32": 0, "float16": 1, "int8": 2}
 # What `pagoda_check_step` finds, by number.
 PROBLEMS = (
@@ -39,10 +34,6 @@ PROBLEMS = (
     "page table: a page that the step needs is not held",
     "a row of logits is asked for that the step does not have",
 )
-
-
-def round_up(count: int, unit: int = LANES) -> int:
-    return -(-count // unit) * unit
 
 
 programs: WeakSet[Program] = WeakSet()
@@ -68,7 +59,9 @@ class Program:
         num_threads: int,
         instructions: str,
         kept: Symbol | None = None,
+        max_rows: int = 0,
     ) -> None:
+        recorder.weights.pack_all()
         self._recorder = recorder
         self._num_threads = num_threads
         self._instruction_set = instructions.encode()
@@ -78,16 +71,16 @@ class Program:
         self._kept = kept
         self._places = assign_places(recorder.instructions, logits, self._own, kept)
         self._logits_place = self._places[logits.value]
+        self._workspace = workspace_of(recorder, logits, self._places, max_tokens, max_rows, num_threads)
         self._num_logits = logits.width
-        self._memory: list[Any] = []
+        self._memory: list[npt.NDArray[Any]] = []
         self._kept_memory: FloatArray | None = None
-        self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._program = self._lay_out()
         self._logits_record = self._buffers[self._logits_place]
-        self._logits_stride = round_up(self._num_logits)
         self._reserve_scratch()
         self._inputs = self._new_inputs(0)
         self._logits: FloatArray | None = None  # where the last run wrote
+        self._logits_memory = aligned_floats(*self._workspace.logits)
         self._lock = threading.Lock()
         programs.add(self)
         num_pages = [len(pages.keys) for pages in recorder.layers]
@@ -111,7 +104,7 @@ class Program:
                 inputs = self._take(batch, logit_rows)
             logits = self._logits
             if logits is None or out is not logits or len(out) != len(logit_rows):
-                logits = self._new_logits(len(logit_rows))
+                logits = self._new_logits(len(logit_rows), is_free=logits is None or out is logits)
             problem = self._library.pagoda_run_checked(
                 self._program, inputs.record, self._limits, self._instruction_set, self._num_threads
             )
@@ -133,10 +126,20 @@ class Program:
         inputs.record.nanoseconds = None if self.nanoseconds is None else address(self.nanoseconds)
         return inputs
 
-    def _new_logits(self, num_rows: int) -> FloatArray:
-        memory = aligned_floats(num_rows, self._logits_stride)
+    def allocated_bytes(self) -> tuple[int, int]:
+        """What the program works in, and what it hands logits out in."""
+        scratch = (self._scratch, self._parts, self._arrivals, self._claims)
+        return sum(array.nbytes for array in (*self._memory, *scratch)), self._logits_memory.nbytes
+
+    def _new_logits(self, num_rows: int, is_free: bool) -> FloatArray:
+        """In the memory that is kept ready, if it is free; whoever wants more rows than that gets them for once."""
+        max_rows, stride = self._workspace.logits
+        memory = self._logits_memory
+        is_spare = len(memory) > max_rows >= num_rows > 0
+        if not is_free or is_spare or num_rows > len(memory):
+            memory = self._logits_memory = aligned_floats(max(num_rows, max_rows), stride)
         self._logits_record.data = address(memory)
-        self._logits = memory[:, : self._num_logits]
+        self._logits = memory[:num_rows, : self._num_logits]
         return self._logits
 
     def _new_inputs(self, num_groups: int) -> StepInputs:
@@ -149,16 +152,11 @@ class Program:
         return inputs
 
     def _reserve_scratch(self) -> None:
-        """For each thread what a product needs, or the block of queries attention is at; and what threads share."""
-        num_columns = max(weight.num_columns for weight in self._recorder.weights.packed)
-        block = SCRATCH_VECTORS * self._head_width + SCRATCH_NUMBERS
-        panel = PANEL_GROUPS * LANES * num_columns
-        if self._recorder.computes_in_integers:
-            panel = max(panel, self._library.pagoda_integer_scratch(num_columns, self._max_tokens))
-        self._scratch = aligned_floats(self._num_threads, round_up(max(panel, block)))
+        """What each thread needs for itself, and what threads share."""
+        self._scratch = aligned_floats(*self._workspace.scratch)
         self._parts = aligned_floats(PART_FLOATS)
-        self._arrivals = np.zeros(SPLITS_A_THREAD * self._num_threads, np.int32)
-        self._claims = np.zeros(len(self._instructions), np.int32)
+        self._arrivals = np.zeros(self._workspace.num_arrivals, np.int32)
+        self._claims = np.zeros(self._workspace.num_claims, np.int32)
 
     def _lay_out(self) -> native.Program:
         recorder = self._recorder
@@ -211,8 +209,8 @@ class Program:
             record = buffers[place]
             record.width, record.stride, record.is_rows = symbol.width, round_up(symbol.width), symbol.is_rows
             record.own_stride = record.stride if symbol.value in self._own else 0
-            if place != self._logits_place:  # those come anew for every step
-                memory = aligned_floats(max(self._max_tokens, self._num_threads), record.stride)
+            if place in self._workspace.buffers:  # logits have memory of their own
+                memory = aligned_floats(*self._workspace.buffers[place])
                 self._memory.append(memory)
                 record.data = address(memory)
                 if self._kept is not None and place == self._places[self._kept.value]:
@@ -221,16 +219,24 @@ class Program:
 
     def _make_ropes(self) -> Any:
         ropes = (native.Rope * max(1, len(self._recorder.ropes)))()
-        for record, rope in zip(ropes, self._recorder.ropes, strict=False):
+        shapes = self._workspace.ropes
+        for record, rope, (_, num_floats) in zip(ropes, self._recorder.ropes, shapes, strict=False):
             frequencies = np.ascontiguousarray(rope.inverse_frequencies, np.float32)
             record.own_stride = round_up(len(frequencies))
-            floats = max(self._max_tokens * len(frequencies), self._num_threads * record.own_stride)
-            cos, sin = (aligned_floats(floats) for _ in range(2))
+            cos, sin = (aligned_floats(num_floats) for _ in range(2))
             self._memory += [frequencies, cos, sin]
             record.frequencies, record.factor = address(frequencies), rope.magnitude
             record.num_pairs, record.interleaved = len(frequencies), rope.interleaved
             record.cos, record.sin = address(cos), address(sin)
         return ropes
+
+
+def planned_workspace(
+    recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None, max_rows: int, num_threads: int
+) -> Workspace:
+    """What a program of this recording will work in; nothing is taken for it."""
+    places = assign_places(recorder.instructions, logits, own_values(recorder.instructions, logits), kept)
+    return workspace_of(recorder, logits, places, max_tokens, max_rows, num_threads)
 
 
 def wanting_halves(recorder: Recorder) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import numpy.typing as npt
 
 from pagoda.kernels.base import FloatArray, Weight
 from pagoda.kernels.cpu.library import FORMATS, PackedWeight, load_library
@@ -35,17 +36,31 @@ class PackedWeights:
         self._num_threads = num_threads
         self._indices: dict[int, int] = {}
         self._vectors: dict[int, FloatArray] = {}
-        self._kept: list[object] = []
+        self._weights: list[Weight] = []  # kept, or the id of one could be given to another object
+        self._memory: dict[int, npt.NDArray[np.uint8]] = {}  # by index
         self.packed: list[PackedWeight] = []
 
     def index(self, weight: Weight) -> int:
-        """Where the packed matrix stands in `packed`; it is made on first demand."""
+        """Where the matrix stands in `packed`. It is only described there until it is packed."""
         found = self._indices.get(id(weight))
         if found is None:
             found = self._indices[id(weight)] = len(self.packed)
-            self.packed.append(self._pack(weight))
-            self._kept.append(weight)  # or its id could be given to another object
+            packed = PackedWeight()
+            assert _describe(weight, packed), f"no packed form for {weight.format} {weight.shape}"
+            self.packed.append(packed)
+            self._weights.append(weight)
         return found
+
+    def pack(self, weight: Weight) -> None:
+        """Repack a matrix, once."""
+        index = self.index(weight)
+        if index not in self._memory:
+            self._memory[index] = self._pack(weight, self.packed[index])
+
+    def pack_all(self) -> None:
+        for weight in list(self._weights):
+            if len(weight.shape) == 2:
+                self.pack(weight)
 
     def is_quantized(self, index: int) -> bool:
         return bool(self.packed[index].scale_bytes)
@@ -54,21 +69,18 @@ class PackedWeights:
         """A norm weight or a bias, in single precision."""
         if id(weight) not in self._vectors:
             self._vectors[id(weight)] = np.array(weight.to_float32(), np.float32).reshape(-1)
-            self._kept.append(weight)
+            self._weights.append(weight)
         return self._vectors[id(weight)]
 
     def num_bytes(self) -> int:
-        return sum(weight.num_groups * weight.group_bytes for weight in self.packed)
+        """What was really taken."""
+        return sum(matrix.nbytes for matrix in self._memory.values()) + sum(v.nbytes for v in self._vectors.values())
 
-    def _pack(self, weight: Weight) -> PackedWeight:
-        packed = PackedWeight()
-        num_bytes = _describe(weight, packed)
-        assert num_bytes, f"no packed form for {weight.format} {weight.shape}"
-        memory = aligned_bytes(num_bytes)
+    def _pack(self, weight: Weight, packed: PackedWeight) -> npt.NDArray[np.uint8]:
+        memory = aligned_bytes(packed_bytes(weight))
         raw = np.ascontiguousarray(weight.raw)
         packed.data = address(memory)
         name = weight.format.encode()
         load_library().pagoda_pack(name, address(raw), ctypes.byref(packed), self._num_threads)
         release(weight.raw)
-        self._kept.append(memory)
-        return packed
+        return memory

@@ -24,3 +24,6 @@ class DenseWeights:
     def peek(self, weight: Weight) -> FloatArray | None:
         entry = self._entries.get(id(weight))
         return None if entry is None else entry[1]
+
+    def num_bytes(self) -> int:
+        return sum(dense.nbytes for _, dense in self._entries.values())

@@ -36,6 +36,9 @@ class ReferenceOperators:
     def prepare(self, weight: Weight) -> None:
         self._dense_weights.get(weight)
 
+    def num_bytes(self) -> int:
+        return self._dense_weights.num_bytes()
+
     def embed(self, weight: Weight, token_ids: IntArray) -> FloatArray:
         return linear.embed(self._dense_weights, weight, token_ids)
 

@@ -19,7 +19,7 @@ from pagoda.engine.messages import AddRequest, NewTokens
 from pagoda.executor import LocalExecutor, PageStore, WorkerRows
 from pagoda.executor.cuda.build import CudaBuilder
 from pagoda.executor.forward import EagerForward
-from pagoda.executor.memory import MemoryPlan
+from pagoda.executor.memory import FixedCosts, MemoryPlan
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
 from pagoda.models import Model
@@ -54,7 +54,8 @@ def cuda_loop(model: Model, num_pages: int = 40) -> EngineLoop:
     memory = MemoryPlan(
         num_pages=(num_pages,) * len(groups),
         max_model_len=MAX_LEN,
-        weight_bytes=0,
+        costs=FixedCosts(weights=0),
+        rows_bytes=0,
         page_bytes=(0,) * len(groups),
         budget_bytes=0,
     )

@@ -1,0 +1,166 @@
+"""What a server takes from the machine, process by process, worked out from headers alone: nothing is loaded for it.
+
+The engine's own lines are those it decides by (`plan_for`), to the byte. The rest is what interpreters, libraries and
+tokenizers were measured to take (`benchmarks/memory_plan.py`), and is marked as an estimate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from pagoda.core.cache import KVCacheType
+from pagoda.core.config import EngineConfig
+from pagoda.core.errors import CapacityError, InvalidRequest
+from pagoda.engine.build import choose_kernels, fixed_costs, kv_cache_type, plan_for, scheduler_config
+from pagoda.executor.memory import MemoryPlan, available_bytes
+from pagoda.kernels.cpu import CpuKernels
+from pagoda.models import Model, load_model
+from pagoda.weights.checkpoint import open_checkpoint
+from pagoda.weights.store import resolve_model
+
+MEBIBYTE = 1 << 20
+# Measured on Linux with Python 3.11 and NumPy 2.4.
+ENGINE_BYTES = 48 * MEBIBYTE  # interpreter, NumPy, our own modules, the records of the scheduler
+HTTP_BYTES = 58 * MEBIBYTE  # the same with a web server instead of kernels
+SUPERVISOR_BYTES = 46 * MEBIBYTE  # it has looked up the model
+TOKENIZER_BYTES, TOKEN_BYTES = 21 * MEBIBYTE, 180
+PAGE_RECORD_BYTES = 400  # a page's name, its place in the prefix tree, its counts
+CONTEXTS = (512, 2048, 8192, 32768, 131072)
+KV_CACHE_TYPES: tuple[KVCacheType, ...] = ("f32", "f16", "int8")
+
+Process = Literal["engine", "http", "supervisor"]
+
+
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    process: Process
+    name: str
+    num_bytes: int
+    meaning: str
+    is_estimate: bool = False
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cache would hold with keys and values of one type."""
+
+    kv_cache_type: KVCacheType
+    bytes_per_token: int
+    max_model_len: int
+    num_tokens: int
+    """In the pages of all rows together."""
+    streams: dict[int, int]
+    """By context: sequences of that length that run at once."""
+    problem: str = ""
+    """Why it would not fit at all."""
+
+
+class ServerLedger(msgspec.Struct, frozen=True, kw_only=True):
+    config: EngineConfig
+    kv_cache_type: KVCacheType
+    compute: str
+    model_context: int
+    memory: MemoryPlan
+    available_bytes: int
+    lines: tuple[LedgerLine, ...]
+    capacities: tuple[Capacity, ...]
+
+    @property
+    def margin_bytes(self) -> int:
+        """Of what may be used, what is left over."""
+        return self.memory.budget_bytes - self.memory.total_bytes
+
+    @property
+    def process_bytes(self) -> dict[str, int]:
+        return process_totals(self.lines)
+
+
+def process_totals(lines: Iterable[LedgerLine]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for line in lines:
+        totals[line.process] += line.num_bytes
+    return dict(totals)
+
+
+def plan_server(config: EngineConfig) -> ServerLedger:
+    scheduler_config(config)  # a bad setting is refused first
+    if config.device == "cuda":
+        raise InvalidRequest("device", "a plan is made for a CPU; on a CUDA device the server tells what it took")
+    with open_checkpoint(resolve_model(config.model)) as checkpoint:
+        model = load_model(checkpoint)
+        kernels = choose_kernels(config, model)
+        cache_type = kv_cache_type(config, model, kernels)
+        memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)
+        ledger = ServerLedger(
+            config=config,
+            kv_cache_type=cache_type,
+            compute="numpy" if kernels is None else f"{kernels.compute} ({kernels.instruction_set})",
+            model_context=model.config.max_positions,
+            memory=memory,
+            available_bytes=available_bytes(),
+            lines=tuple(ledger_lines(config, model, memory, cache_type)),
+            capacities=tuple(capacity(config, model, kernels, kind) for kind in KV_CACHE_TYPES),
+        )
+        # Before the files are closed nothing may look into them any more.
+        del model, kernels
+    return ledger
+
+
+def ledger_lines(
+    config: EngineConfig, model: Model, memory: MemoryPlan, cache_type: KVCacheType
+) -> Iterator[LedgerLine]:
+    num_pages = sum(memory.num_pages)
+    per_token = bytes_per_token(memory, config)
+    meanings = {
+        "weights": f"{len(model.weights())} tensors, as they are computed with",
+        "pages": f"{num_pages} pages of {config.block_size} tokens, {per_token} bytes a token ({cache_type})",
+        "workspace": f"a step of {config.max_num_batched_tokens} tokens",
+        "logits": f"{config.max_num_seqs} rows of {model.config.vocab_size}",
+        "rows": f"{config.max_num_seqs} rows of {memory.max_model_len} tokens",
+    }
+    for name, num_bytes in memory.lines.items():
+        yield LedgerLine(process="engine", name=name, num_bytes=num_bytes, meaning=meanings[name])
+    tokenizer = TOKENIZER_BYTES + TOKEN_BYTES * model.config.vocab_size
+    estimates: tuple[tuple[Process, str, int, str], ...] = (
+        ("engine", "page records", PAGE_RECORD_BYTES * num_pages, "who holds which page, and its prefix"),
+        ("engine", "tokenizer", tokenizer, f"{model.config.vocab_size} tokens"),
+        ("engine", "interpreter", ENGINE_BYTES, "Python, libraries, modules"),
+        ("http", "tokenizer", tokenizer, f"{model.config.vocab_size} tokens"),
+        ("http", "interpreter", HTTP_BYTES, "Python, libraries, web server"),
+        ("supervisor", "interpreter", SUPERVISOR_BYTES, "Python"),
+    )
+    for process, name, num_bytes, meaning in estimates:
+        yield LedgerLine(process=process, name=name, num_bytes=num_bytes, meaning=meaning, is_estimate=True)
+
+
+def bytes_per_token(memory: MemoryPlan, config: EngineConfig) -> int:
+    return sum(memory.page_bytes) // config.block_size
+
+
+def capacity(config: EngineConfig, model: Model, kernels: CpuKernels | None, kind: KVCacheType) -> Capacity:
+    """The same decision, as it would come out with another type."""
+    context = model.config.max_positions
+    per_token = sum(group.bytes_per_token(kind) for group in model.cache_groups())
+    try:
+        memory = plan_for(config, model, fixed_costs(config, model, kernels, kind), kind)
+    except CapacityError as error:
+        return Capacity(
+            kv_cache_type=kind, bytes_per_token=per_token, max_model_len=0, num_tokens=0, streams={}, problem=str(error)
+        )
+    lengths = sorted({length for length in (*CONTEXTS, memory.max_model_len) if length <= memory.max_model_len})
+    return Capacity(
+        kv_cache_type=kind,
+        bytes_per_token=per_token,
+        max_model_len=memory.max_model_len,
+        num_tokens=min(memory.num_pages) * config.block_size,
+        streams={length: num_streams(config, model, memory, length) for length in lengths if length <= context},
+    )
+
+
+def num_streams(config: EngineConfig, model: Model, memory: MemoryPlan, length: int) -> int:
+    step = config.max_num_batched_tokens
+    each = (group.most_pages(length, step, config.block_size) for group in model.cache_groups())
+    most = min(count // needed for count, needed in zip(memory.num_pages, each, strict=True))
+    return min(most, config.max_num_seqs)
