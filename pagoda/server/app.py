@@ -51,6 +51,8 @@ class App:
             if exchange.status >= 400:
                 self.service.observer.statistics.failed[exchange.status] += 1
             self._log(exchange, call)
+            if self.service.tracer is not None and exchange.scope["method"] == "POST":
+                self.service.tracer.record(exchange, call)
 
     async def _answer(self, exchange: Exchange) -> None:
         try:

@@ -35,6 +35,7 @@ from pagoda.server.openapi import document, page
 from pagoda.server.route_table import route_table
 from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
+from pagoda.server.tracing import make_tracer
 from pagoda.server.version import own_version
 from pagoda.text.loading import load_tokenizer
 from pagoda.weights.checkpoint import open_checkpoint
@@ -61,10 +62,11 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         tokenizer = load_tokenizer(checkpoint, path)
         context = describe_checkpoint(checkpoint).context_length or UNKNOWN_CONTEXT
     observer = RequestObserver()
+    model_name = settings.server.served_model_name or settings.engine.model
     return Service(
         engine=RemoteEngine(tokenizer, observer.take),
         tokenizer=tokenizer,
-        model_name=settings.server.served_model_name or settings.engine.model,
+        model_name=model_name,
         context=settings.engine.max_model_len or context,
         created=int(time.time()),
         keys=KeyRing.load(settings.server.api_keys_file, settings.api_key),
@@ -76,6 +78,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         openapi=document(routes.routes, own_version()),
         docs_page=page(routes.routes, own_version()),
         log_prompts=settings.server.log.log_prompts,
+        tracer=make_tracer(settings.server.log.trace_endpoint, model_name),
     )
 
 
@@ -129,6 +132,8 @@ class HttpProcess:
         finally:
             history.cancel()
             await self._service.engine.close()
+            if self._service.tracer is not None:
+                self._service.tracer.close()
         return 0 if self._server.started else EXIT_ADDRESS
 
     def _announce(self) -> None:

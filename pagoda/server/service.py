@@ -23,6 +23,7 @@ from pagoda.server.observer import RequestObserver
 from pagoda.server.recent_calls import RecentCalls
 from pagoda.server.sessions import Sessions
 from pagoda.server.snapshots import SnapshotKeeper
+from pagoda.server.tracing import RequestTracer
 from pagoda.text import Tokenizer
 
 logger = logging.getLogger("pagoda.server")
@@ -48,6 +49,7 @@ class Service:
     """What /openapi.json says."""
     docs_page: str = ""
     log_prompts: bool = False
+    tracer: RequestTracer | None = None
 
     def __post_init__(self) -> None:
         self.generation = Generation(self.engine, self.admission, self.observer, self.log_prompts)
