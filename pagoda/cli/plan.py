@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pagoda.cli.formatting import format_bytes, format_table
-from pagoda.cli.settings import SettingOptions
-from pagoda.core.config import EngineConfig
+from pagoda.cli.serve_settings import SECTIONS, ServeSettings
 
 if TYPE_CHECKING:
     from pagoda.engine.ledger import Process, ServerLedger
@@ -19,7 +18,6 @@ EXAMPLES = """\
   pagoda plan ./model.gguf --max-num-seqs 8 --json
 """
 
-OPTIONS = SettingOptions(EngineConfig, left_out=("model", "seed", "scheduling_policy", "enable_prefix_caching"))
 TITLES: dict[Process, str] = {"engine": "engine process", "http": "HTTP process", "supervisor": "supervisor"}
 
 
@@ -29,17 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", nargs="?", help="a name, a .gguf file or a model folder (default: smollm2)"
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
-    OPTIONS.add_to(parser.add_argument_group("engine"))
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings, as for `pagoda serve`")
+    SECTIONS["engine"].options.add_to(parser.add_argument_group("engine"))
 
 
 def main(args: argparse.Namespace) -> int:
     import msgspec
 
     from pagoda.engine.ledger import plan_server
-    from pagoda.weights.registry import DEFAULT_MODEL
 
-    config = EngineConfig(model=args.model or DEFAULT_MODEL, **OPTIONS.given(args))
-    ledger = plan_server(config)
+    ledger = plan_server(ServeSettings.read(args).process_settings().engine)
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(ledger), indent=2).decode())
     else:

@@ -89,7 +89,10 @@ def _help(meaning: str, default: Any) -> str:
     shown = ("on" if default else "off") if isinstance(default, bool) else default
     if default is None:
         shown = without
-    text = text[:1].lower() + text[1:] + (f" (default: {shown})" if shown not in (None, "") else "")
+    rest_of_word = text.partition(" ")[0][1:]
+    if rest_of_word == rest_of_word.lower():  # a name such as OpenTelemetry stays as it is
+        text = text[:1].lower() + text[1:]
+    text += f" (default: {shown})" if shown not in (None, "") else ""
     return text.replace("%", "%%")
 
 

@@ -41,9 +41,13 @@ def api_key() -> str | None:
     return os.environ.get(PAGODA_API_KEY.name) or None
 
 
+def variable_of(field: str) -> str:
+    return f"PAGODA_{field.upper()}"
+
+
 def serve_variables(fields: Iterable[str]) -> dict[str, str]:
     """Settings of `pagoda serve` by field name: PAGODA_PORT stands for --port, and so on."""
-    names = {field: f"PAGODA_{field.upper()}" for field in fields}
+    names = {field: variable_of(field) for field in fields}
     return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
 
 
