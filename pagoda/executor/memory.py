@@ -11,6 +11,7 @@ import msgspec
 from pagoda.core.cache import CacheGroup, KVCacheType
 from pagoda.core.errors import CapacityError
 from pagoda.decoding import sampling_state_bytes
+from pagoda.executor.cgroup import cgroup_available_bytes
 from pagoda.executor.rows import worker_rows_bytes
 
 FLOAT32_BYTES = 4
@@ -97,7 +98,14 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def available_bytes() -> int:
-    """Memory that can be had now without swapping. What the system only caches files in counts as free."""
+    """Memory that can be had now without swapping, within the limits of a container. What the system only caches files
+    in counts as free."""
+    limit = cgroup_available_bytes()
+    free = _free_bytes()
+    return free if limit is None else min(free, limit)
+
+
+def _free_bytes() -> int:
     with suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):

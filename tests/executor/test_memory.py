@@ -126,6 +126,7 @@ def test_what_would_help_is_named():
 
 
 def test_memory_that_only_caches_files_counts_as_available(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "cgroup_available_bytes", lambda: None)
     lines = "MemTotal:  2000 kB\nMemFree:  100 kB\nMemAvailable:  900 kB\n"
     monkeypatch.setattr(memory, "open", lambda *_, **__: io.StringIO(lines), raising=False)
     assert available_bytes() == 900 * 1024
