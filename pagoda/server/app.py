@@ -24,6 +24,8 @@ from pagoda.server.sign_in import key_of
 logger = logging.getLogger("pagoda.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+WATCHERS = frozenset({"/health", "/ready", "/metrics"})
+"""Asked every few seconds by machines: of no interest in the log, and not ready yet is no failure."""
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
 
@@ -48,7 +50,7 @@ class App:
         try:
             await self._answer(exchange)
         finally:
-            if exchange.status >= 400:
+            if exchange.status >= 400 and exchange.path not in WATCHERS:
                 self.service.observer.statistics.failed[exchange.status] += 1
             self._log(exchange, call)
             if self.service.tracer is not None and exchange.scope["method"] == "POST":
@@ -102,7 +104,8 @@ class App:
                 return
 
     def _log(self, exchange: Exchange, call: Call) -> None:
-        if logger.isEnabledFor(logging.INFO):
+        level = logging.DEBUG if exchange.path in WATCHERS else logging.INFO
+        if logger.isEnabledFor(level):
             fields: dict[str, Any] = {
                 "method": exchange.scope["method"],
                 "path": exchange.path[:200],
@@ -112,7 +115,7 @@ class App:
             }
             for run in call.runs:
                 fields |= run.as_fields()
-            logger.info("request", extra={"fields": fields})
+            logger.log(level, "request", extra={"fields": fields})
 
 
 def split_url(url: str) -> SplitResult:
