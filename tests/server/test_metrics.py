@@ -230,3 +230,11 @@ def test_an_engine_that_comes_back_counts_on(counted: RunningServer, alice: http
     assert after.value("pagoda_engine_steps_total") > before.value("pagoda_engine_steps_total")
     ended = "vllm:request_success_total"
     assert after.value(ended, finished_reason="error") - before.value(ended, finished_reason="error") == 1
+
+
+def test_the_list_in_the_documentation_is_what_is_there(counted: RunningServer):
+    found = scrape(counted)
+    typed = dict(re.findall(r"^# TYPE (\S+) (\S+)", found.text, re.M))
+    rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`)? ?\| (\w+) \|", Path("docs/metrics.md").read_text(), re.M)
+    listed = {name: kind for own, peer, kind in rows for name in (own, peer) if name}
+    assert listed == typed
