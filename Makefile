@@ -13,7 +13,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean
 .PHONY: bench-streaming bench-http
-.PHONY: bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
+.PHONY: bench-memory bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-streaming: setup-dev ## What a token costs on its way through HTTP, with a
 
 bench-http: setup-dev ## Output tokens a second through HTTP against the offline engine, in turns
 	$(PYTHON) -m benchmarks.server.http_vs_offline
+
+bench-memory: setup-dev ## What `pagoda plan` says beside what a server under load really holds
+	$(PYTHON) -m benchmarks.memory_plan
 
 clean: ## Remove .venv and every cache (models are kept)
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov

@@ -28,7 +28,7 @@ ENGINE_BYTES = 48 * MEBIBYTE  # interpreter, NumPy, our own modules, the records
 HTTP_BYTES = 58 * MEBIBYTE  # the same with a web server instead of kernels
 SUPERVISOR_BYTES = 46 * MEBIBYTE  # it has looked up the model
 TOKENIZER_BYTES, TOKEN_BYTES = 21 * MEBIBYTE, 180
-PAGE_RECORD_BYTES = 400  # a page's name, its place in the prefix tree, its counts
+PAGE_RECORD_BYTES = 560  # its name, its place in the prefix tree, its counts
 CONTEXTS = (512, 2048, 8192, 32768, 131072)
 KV_CACHE_TYPES: tuple[KVCacheType, ...] = ("f32", "f16", "int8")
 

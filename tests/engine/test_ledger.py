@@ -70,6 +70,15 @@ def test_the_plan_is_the_decision_of_the_engine(tiny_folder: Path, settings: dic
     assert set(process_totals(ledger.lines)) == {"engine", "http", "supervisor"}
 
 
+def test_nothing_is_loaded_for_a_plan(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("a plan packs no weight and takes no memory to work in")
+
+    monkeypatch.setattr("pagoda.kernels.cpu.weights.PackedWeights._pack", refuse)
+    monkeypatch.setattr("pagoda.kernels.cpu.program.Program.__init__", refuse)
+    assert plan_server(EngineConfig(model=str(tiny_folder))).memory.total_bytes > 0
+
+
 def test_logits_stay_in_the_memory_that_was_planned(make_llm: MakeLLM):
     llm = make_llm()
     lines = llm.engine.memory.lines

@@ -96,3 +96,9 @@ def test_texts_are_written_where_that_was_asked_for(tiny_folder: Path):
     [line] = [line for line in lines_of(running) if line["message"] == "texts"]
     assert MARKER in line["prompts"][0] and line["request_id"] == "asked"
     assert line["answers"] == {"0": [answer["choices"][0]["message"]["content"]]}
+
+
+def test_plan_and_actual_are_told_when_the_engine_is_ready(talkative: tuple[RunningServer, str]):
+    [line] = [line for line in lines_of(talkative[0]) if line["message"] == "the engine is ready"]
+    assert line["planned_bytes"] == line["allocated_bytes"] and line["planned_bytes"]["pages"] > 0
+    assert line["planned_process_bytes"].keys() == line["resident_process_bytes"].keys()

@@ -238,3 +238,15 @@ def test_the_list_in_the_documentation_is_what_is_there(counted: RunningServer):
     rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`)? ?\| (\w+) \|", Path("docs/metrics.md").read_text(), re.M)
     listed = {name: kind for own, peer, kind in rows for name in (own, peer) if name}
     assert listed == typed
+
+
+def test_plan_and_actual_stand_beside_each_other(counted: RunningServer):
+    found = scrape(counted)
+    for line in ("weights", "pages", "workspace", "logits", "rows"):
+        planned = found.value("pagoda_memory_planned_bytes", line=line)
+        assert planned == found.value("pagoda_memory_allocated_bytes", line=line) > 0
+    for process, pid in (counted.children() | {"supervisor": counted.pid}).items():
+        resident = found.value("pagoda_process_resident_bytes", process=process)
+        assert found.value("pagoda_process_planned_bytes", process=process) > 0
+        now = 1024 * int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0])
+        assert resident == pytest.approx(now, rel=0.2), process
