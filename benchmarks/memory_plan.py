@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,11 +110,8 @@ def fill_cache(server: Server) -> None:
         httpx.post(f"{server.url}/v1/completions", json=body, timeout=LOAD_SECONDS).raise_for_status()
 
     for turn in range(2):
-        threads = [threading.Thread(target=ask, args=(turn * NUM_STREAMS + number,)) for number in range(NUM_STREAMS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(NUM_STREAMS) as streams:
+            list(streams.map(ask, range(turn * NUM_STREAMS, (turn + 1) * NUM_STREAMS)))  # an error of any is raised
 
 
 def memory_of(pid: int) -> tuple[float, float]:

@@ -93,8 +93,9 @@ class RequestTracer:
 def run_attributes(run: Run) -> dict[str, Any]:
     """OpenTelemetry's names for generative models; the latencies have the names that vLLM gives them."""
     sampling, fields = run.job.sampling, run.as_fields()
+    operation = "chat" if run.job.name.startswith("chatcmpl") else "text_completion"
     found = {
-        "gen_ai.operation.name": "chat" if run.job.name.startswith("chatcmpl") else "text_completion",
+        "gen_ai.operation.name": "embeddings" if run.job.task == "embed" else operation,
         "gen_ai.response.id": run.job.name,
         "gen_ai.response.finish_reasons": run.finish_reasons,
         "gen_ai.request.max_tokens": sampling.max_tokens,

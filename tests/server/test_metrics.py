@@ -178,6 +178,22 @@ def test_the_counts_are_what_was_done(counted: RunningServer, alice: httpx.Clien
     assert after.value("pagoda_requests_open") == after.value("vllm:num_requests_running") == 0
 
 
+def test_a_vector_is_a_request_without_tokens(counted: RunningServer, alice: httpx.Client):
+    before = scrape(counted)
+    usage = alice.post("/v1/embeddings", json={"input": ["the", "a"]}).json()["usage"]
+    after = scrape(counted)
+    for name, count in (
+        ("vllm:request_success_total", 2),
+        ("vllm:e2e_request_latency_seconds_count", 2),
+        ("vllm:prompt_tokens_total", usage["prompt_tokens"]),
+        ("pagoda_key_requests_total", 2),
+        ("vllm:generation_tokens_total", 0),
+        ("vllm:request_generation_tokens_count", 0),
+        ("vllm:request_params_n_count", 0),
+    ):
+        assert after.value(name) - before.value(name) == count, name
+
+
 def test_refusals_and_errors_are_counted_by_key_and_status(counted: RunningServer, alice: httpx.Client):
     before = scrape(counted)
     with counted.client(headers={"Authorization": f"Bearer {BOB}"}) as bob:
