@@ -33,7 +33,7 @@ def exposition(families: Iterable[Family]) -> bytes:
                 if isinstance(value, Histogram):
                     lines += _histogram(name, _pairs(labels), value)
                 else:
-                    lines.append(f"{shown}{{{_pairs(labels)}}} {value!r}")
+                    lines.append(f"{shown}{{{_pairs(labels)}}} {float(value)}")
     return ("\n".join(lines) + "\n").encode()
 
 
