@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -161,7 +162,8 @@ def compare(model: str, repeats: int, num_streams: int) -> dict[str, Any]:
             for number in range(-1, repeats):  # the first round is not counted
                 order = [("offline", offline.turn), ("HTTP", server.turn)]
                 for name, turn in order if number % 2 else reversed(order):
-                    found = turn(number + 1000 * (name == "HTTP") if number < 0 else number, num_streams)
+                    found = turn(number, num_streams)
+                    print(f"round {number + 1}: {name} {found.tokens_per_second:,.1f} tokens/s", flush=True)
                     if number >= 0:
                         turns[name].append(found)
     finally:
@@ -195,7 +197,8 @@ def main() -> None:
     if arguments.worker:
         offline_worker(arguments.model)
         return
-    print(f"{machine()}; {arguments.model}; {arguments.repeats} turns each")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server and the worker end with us
+    print(f"{machine()}; {arguments.model}; {arguments.repeats} turns each", flush=True)
     record = compare(arguments.model, arguments.repeats, arguments.streams)
     print(f"wrote {write_json('http_vs_offline', record)}")
 
