@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,8 +61,10 @@ async def experiment(model: str, in_flight: int) -> Goals:
 
 async def stop(model: str, in_flight: int, *options: str, num_signals: int = 1) -> Stop:
     found = Stop()
-    files_before = left_files()
-    with RunningServer(model, *options) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunningServer(model, *options, environment={"TMPDIR": folder}) as server,
+    ):
         server.wait_until_ready()
         children = server.children()
         begun = [asyncio.Event() for _ in range(in_flight)]
@@ -76,14 +80,9 @@ async def stop(model: str, in_flight: int, *options: str, num_signals: int = 1) 
         found.seconds = time.monotonic() - start
         await asyncio.gather(*streams)
         asking.cancel()
+        found.leftovers = len(os.listdir(folder))
     found.orphans = sum(Path(f"/proc/{pid}").exists() for pid in children.values())
-    found.leftovers = len(left_files() - files_before)
     return found
-
-
-def left_files() -> set[str]:
-    """Folders of sockets, and shared memory."""
-    return {str(path) for path in [*Path("/tmp").glob("pagoda-*"), *Path("/dev/shm").glob("*pagoda*")]}
 
 
 async def ask_meanwhile(url: str, found: Stop) -> None:
