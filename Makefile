@@ -12,6 +12,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean
+.PHONY: bench-streaming bench-http
 .PHONY: bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
 
 help: ## Show this list
@@ -78,6 +79,12 @@ bench-cpu-profile: setup-dev ## Where the time of a decoding step goes
 
 bench-cpu-growth: setup-dev ## Decoding by streams and by context, against the roofline
 	$(PYTHON) -m benchmarks.cpu.growth
+
+bench-streaming: setup-dev ## What a token costs on its way through HTTP, with a model that costs nothing
+	$(PYTHON) -m benchmarks.server.streaming_cost
+
+bench-http: setup-dev ## Output tokens a second through HTTP against the offline engine, in turns
+	$(PYTHON) -m benchmarks.server.http_vs_offline
 
 clean: ## Remove .venv and every cache (models are kept)
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage .coverage.* htmlcov

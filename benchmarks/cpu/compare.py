@@ -23,6 +23,7 @@ from pagoda.weights.store import ensure_model
 
 SERVER_TASKS = ("serve32",)
 LONG_REPEATS = 3
+FAR_BEHIND = 0.6  # of the fastest: who is slower decides nothing, and runs a long task only once
 LLAMA_FORMATS = ("Q4_0", "Q8_0", "F16")
 DEFAULT_COMPUTE = "int8"  # what the native kernels do unless told otherwise
 
@@ -45,6 +46,11 @@ def pagoda_engines(model: Path, num_threads: int) -> list[Engine]:
         )
         for compute in ("", *choices)
     ]
+
+
+def pagoda_server(model: Path, num_threads: int) -> Engine:
+    setup = Setup(str(model), num_threads)
+    return Engine("pagoda server", Path(sys.executable), "pagoda_server_engine.py", setup, SERVER_TASKS)
 
 
 def llama_engines(model: Path, num_threads: int, formats: list[str]) -> list[Engine]:
@@ -85,6 +91,8 @@ def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], d
         "transformers": lambda: float_engines("transformers", model, args.threads),
     }
     engines = pagoda_engines(model, args.threads)
+    if "llama-server" in args.peers:
+        engines.append(pagoda_server(model, args.threads))
     missing = {}
     for name in args.peers:
         try:
@@ -132,6 +140,8 @@ def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
             rounds = range(min(repeats, LONG_REPEATS)) if TASKS[task].is_long else range(-1, repeats)
             for repeat in rounds:
                 able = [engine for engine in running if task in engine.tasks and not engine.failure]
+                if TASKS[task].is_long and repeat > 0:
+                    able = near_the_best(able, task)
                 turn = max(repeat, 0) % max(1, len(able))  # nobody always comes after the same one
                 for engine in able[turn:] + able[:turn]:
                     run_one(engine, task, repeat >= 0)
@@ -141,6 +151,11 @@ def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
     finally:
         for engine in running:
             engine.stop()
+
+
+def near_the_best(engines: list[Engine], task: str) -> list[Engine]:
+    speeds = {engine.name: engine.samples[task][0].speed for engine in engines}
+    return [engine for engine in engines if speeds[engine.name] >= FAR_BEHIND * max(speeds.values())]
 
 
 def run_one(engine: Engine, task: str, counts: bool) -> None:

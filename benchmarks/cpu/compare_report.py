@@ -70,15 +70,15 @@ def print_task(engines: list[Engine], task: str) -> None:
                 engine.name,
                 f"{spread.median:.1f}",
                 str(spread),
+                len(samples),
                 f"{ratios[engine.name]:.2f}x" if engine.name in ratios else "",
                 f"{statistics.median(stalls):.2f}" if stalls else "",
                 f"{others:.0%}",
                 f"{stolen:.0%}",
             )
         )
-    header = ("engine", "tokens/s", "spread", "pagoda / it", "stall s", "others' CPU", "stolen")
-    num_runs = max(len(engine.samples.get(task, ())) for engine in engines)
-    print_table(f"{task} (medians of {num_runs} runs)", header, rows)
+    header = ("engine", "tokens/s", "spread", "runs", "pagoda / it", "stall s", "others' CPU", "stolen")
+    print_table(f"{task} (medians)", header, rows)
 
 
 def print_memory(engines: list[Engine]) -> None:

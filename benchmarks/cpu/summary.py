@@ -52,6 +52,7 @@ GOALS = (
     Goal("prompt512", "", 1.15),
     Goal("decode32", "llama.cpp", 1.6),
     Goal("serve32", "", 1.2),
+    Goal("serve32", "llama-server", 1.2),
 )
 MOST_MEBIBYTES_ONE_STREAM = 240.0
 

@@ -21,7 +21,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb's module has `add_arguments(parser)`, `main(args) -> int` and the text `EXAMPLES`."""
+    """Of one word or two. Its module has `add_arguments(parser)`, `main(args) -> int` and the text `EXAMPLES`."""
 
     name: str
     module: str
@@ -37,6 +37,7 @@ VERBS = (
     Verb("rm", "pagoda.cli.rm", "remove a model from the store"),
     Verb("why", "pagoda.cli.why", "tell why a request waited, was cut or was pushed back"),
     Verb("replay", "pagoda.cli.replay", "run a scheduler's log again and compare every plan"),
+    Verb("bench serve", "pagoda.cli.bench.serve", "put load on an OpenAI server and see how it holds"),
 )
 
 
@@ -69,8 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     verbs = {verb.name: verb for verb in VERBS}
-    if arguments and arguments[0] in verbs:
-        return _run_verb(verbs[arguments[0]], arguments[1:])
+    for num_words in (2, 1):  # some verbs have two
+        verb = verbs.get(" ".join(arguments[:num_words]))
+        if verb is not None:
+            return _run_verb(verb, arguments[num_words:])
     parser = _top_parser()
     if not arguments:
         parser.print_help(sys.stderr)
@@ -103,7 +106,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {verb.name:<10}{verb.summary}" for verb in VERBS)
+    verbs = "\n".join(f"  {verb.name:<13}{verb.summary}" for verb in VERBS)
     variables = "\n".join(f"  {var.name:<15}{var.meaning} (default {var.default})" for var in VARIABLES)
     parser = OneLineParser(
         prog="pagoda",
@@ -134,6 +137,9 @@ class _PrintVersion(argparse.Action):
 def _refuse_verb(parser: argparse.ArgumentParser, word: str) -> NoReturn:
     import difflib
 
+    longer = [verb.name for verb in VERBS if verb.name.startswith(f"{word} ")]
+    if longer:
+        parser.error(f"{word} needs one more word: {', '.join(longer)}")
     close = difflib.get_close_matches(word, [verb.name for verb in VERBS], n=1)
     hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(verb.name for verb in VERBS)}"
     parser.error(f"there is no verb {word!r}; {hint}")

@@ -80,5 +80,7 @@ def _state(last: int) -> str:
 
     if last in (Reason.FINISHED, Reason.CANCELLED, Reason.REFUSED):
         return Reason(last).name.lower()
-    running = (Reason.ADMITTED, Reason.RESUMED, Reason.CHUNKED, Reason.FORKED, Reason.PAUSED)
+    if last in (Reason.PAUSED, Reason.MADE_WAY):
+        return "paused"
+    running = (Reason.ADMITTED, Reason.RESUMED, Reason.CHUNKED, Reason.FORKED, Reason.SAT_OUT, Reason.CONTINUED)
     return "running" if last in running else "waiting"

@@ -35,5 +35,9 @@ class TemplateError(PagodaError):
     """A chat template that is invalid, unsafe or over its budget."""
 
 
+class DeadlineExceeded(PagodaError):
+    """The time that a request was given is over, and it is not finished."""
+
+
 class EngineError(PagodaError):
     """The engine stopped working; the message says why."""

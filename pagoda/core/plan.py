@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -78,5 +78,7 @@ class RowPayload:
     num_prompt_tokens: int
     sampling: SamplingParams
     seed: int
+    pooling: Literal["", "mean", "last"] = ""
+    """Not empty: a vector is wanted of the whole text, and no token."""
     embedding_overrides: tuple[tuple[int, bytes], ...] = ()
     position_axes: int = 1

@@ -9,6 +9,9 @@ import msgspec
 from pagoda.core.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+Task = Literal["generate", "embed", "score"]
+Pooling = Literal["mean", "last"]
+"""What becomes one vector: the mean of all tokens' hidden states, or the last one's."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +20,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
-    task: Literal["generate", "embed", "score"] = "generate"
+    task: Task = "generate"
+    pooling: Pooling = "mean"
+    """For the task embed."""
     priority: int = 0
     """Under the priority policy a smaller number runs sooner."""
     adapter: str = ""

@@ -39,4 +39,4 @@ class StepResult:
     broken: frozenset[int] = frozenset()
     """Plan entries whose logits were not numbers; their tokens mean nothing."""
     pooled: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
-    """By plan entry, for tasks that want a vector."""
+    """By plan entry, for rows that want a vector; they have no new token."""

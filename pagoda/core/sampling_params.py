@@ -157,6 +157,8 @@ _REALS = {
     "frequency_penalty": _RealRange(-2.0, 2.0),
     "repetition_penalty": _RealRange(0.01, 100.0),
 }
+RANGES: dict[str, _IntegerRange | _RealRange] = {**_INTEGERS, **_REALS}
+"""What each number may be, for those who describe the fields."""
 _BIAS = _RealRange(-100.0, 100.0)
 _TOKEN_ID = _IntegerRange(0, MAX_INT32)
 _FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "detokenize")

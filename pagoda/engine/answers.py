@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from pagoda.core.errors import EngineError
 from pagoda.core.plan import RowPayload, RowStart, StepPlan
-from pagoda.core.request import FinishReason, Request
+from pagoda.core.request import Request
 from pagoda.core.result import StepResult, TokenLogprob
-from pagoda.engine.messages import NewTokens, PromptScores, Started, Update
+from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, Started, Update
 from pagoda.kv_cache import extend_chain
 from pagoda.scheduler import Finished, PageNames, StepOutcome
 
@@ -27,10 +30,10 @@ class Answer:
     last_name: bytes
     num_named: int
     """Full pages whose names the scheduler has."""
-
-    @property
-    def num_output(self) -> int:
-        return len(self.token_ids) - len(self.request.prompt_token_ids)
+    end_token_ids: frozenset[int]
+    """Tokens that end it, its own stop tokens included."""
+    num_before_end: int
+    """Tokens, the prompt's included, that come before any of those counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +51,12 @@ class Accepted:
     num_scored: int = 0
     """Prompt tokens whose scores were sent; a restart computes them again."""
     has_started: bool = False
+
+
+def embedded(request_id: str, vector: npt.NDArray[np.float32], time: float) -> Embedded | Rejected:
+    if not np.isfinite(vector).all():
+        return Rejected.of(request_id, EngineError("the model's hidden states are not all numbers"))
+    return Embedded(request_id, time, vector.astype("<f4").tobytes())
 
 
 class AnswerBook:
@@ -80,6 +89,7 @@ class AnswerBook:
             num_prompt_tokens=len(answer.request.prompt_token_ids),
             sampling=answer.request.sampling,
             seed=accepted.seed,
+            pooling=accepted.request.pooling if accepted.request.task == "embed" else "",
         )
         if accepted.has_started:
             return payload, None
@@ -92,6 +102,7 @@ class AnswerBook:
         finished: list[Finished] = []
         names: list[PageNames] = []
         token_ids = result.token_ids.tolist()
+        size = self._page_size if self._names_pages else sys.maxsize
         position = 0
         for entry, (sequence, count) in enumerate(zip(plan.sequences.tolist(), result.num_new.tolist(), strict=True)):
             if not count:
@@ -110,8 +121,14 @@ class AnswerBook:
             if update.finish_reason is not None:
                 finished.append(Finished(sequence, update.finish_reason))
                 self._close(answer)
-            elif self._names_pages:
-                names += self._new_names(answer)
+            elif len(answer.token_ids) >= (answer.num_named + 1) * size:
+                names.append(self._new_names(answer))
+        for entry, vector in result.pooled.items():
+            answer = self._answers.get(int(plan.sequences[entry]))
+            if answer is not None:
+                updates.append(embedded(answer.request.request_id, vector, time))
+                finished.append(Finished(answer.sequence, "stop"))
+                self._close(answer)
         refused = any(plan.num_drafts.tolist())
         outcome = StepOutcome(
             step_id=plan.step_id,
@@ -136,6 +153,7 @@ class AnswerBook:
             del self._answers[answer.sequence]
 
     def _open(self, accepted: Accepted, start: RowStart) -> Answer:
+        sampling = accepted.request.sampling
         answer = Answer(
             sequence=start.sequence,
             sample_index=start.sample_index,
@@ -144,6 +162,9 @@ class AnswerBook:
             token_ids=list(accepted.request.prompt_token_ids),
             last_name=accepted.page_names[-1] if accepted.page_names else accepted.root_name,
             num_named=len(accepted.page_names),
+            end_token_ids=frozenset(sampling.stop_token_ids)
+            | (frozenset() if sampling.ignore_eos else self._end_token_ids),
+            num_before_end=len(accepted.request.prompt_token_ids) + sampling.min_tokens,
         )
         accepted.answers[start.sample_index] = answer
         self._answers[start.sequence] = answer
@@ -159,37 +180,24 @@ class AnswerBook:
 
     def _extend(self, answer: Answer, new: list[int], logprobs: tuple[TokenLogprob, ...], time: float) -> NewTokens:
         """Add tokens up to the one that ends the answer; accepted drafts beyond it are dropped."""
-        reason: FinishReason | None = None
-        count = 0
-        for token_id in new:
-            answer.token_ids.append(token_id)
-            count += 1
-            reason = self._finish_reason(answer, token_id)
-            if reason is not None:
-                break
-        stops = answer.request.sampling.stop_token_ids
-        stop_token = new[count - 1] if reason == "stop" and new[count - 1] in stops else None
-        taken = tuple(new[:count])
-        request_id = answer.request.request_id
-        return NewTokens(request_id, answer.sample_index, time, taken, logprobs[:count], reason, stop_token)
+        known, request_id = answer.token_ids, answer.request.request_id
+        for count, token_id in enumerate(new, start=1):
+            known.append(token_id)
+            if token_id in answer.end_token_ids and len(known) > answer.num_before_end:
+                stop = token_id if token_id in answer.request.sampling.stop_token_ids else None
+                return NewTokens(
+                    request_id, answer.sample_index, time, tuple(new[:count]), logprobs[:count], "stop", stop
+                )
+            if len(known) >= answer.limit:
+                return NewTokens(request_id, answer.sample_index, time, tuple(new[:count]), logprobs[:count], "length")
+        return NewTokens(request_id, answer.sample_index, time, tuple(new), logprobs)
 
-    def _finish_reason(self, answer: Answer, token_id: int) -> FinishReason | None:
-        sampling = answer.request.sampling
-        if answer.num_output > sampling.min_tokens:
-            if token_id in sampling.stop_token_ids:
-                return "stop"
-            if token_id in self._end_token_ids and not sampling.ignore_eos:
-                return "stop"
-        return "length" if len(answer.token_ids) >= answer.limit else None
-
-    def _new_names(self, answer: Answer) -> list[PageNames]:
+    def _new_names(self, answer: Answer) -> PageNames:
         size = self._page_size
-        if len(answer.token_ids) // size == answer.num_named:
-            return []
         added = extend_chain(answer.last_name, answer.token_ids[answer.num_named * size :], size)
         answer.num_named += len(added)
         answer.last_name = added[-1]
-        return [PageNames(answer.sequence, tuple(added))]
+        return PageNames(answer.sequence, tuple(added))
 
     def _scores(self, plan: StepPlan, result: StepResult) -> list[Update]:
         updates: list[Update] = []

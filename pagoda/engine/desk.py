@@ -7,9 +7,19 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
-from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
+from pagoda.core.errors import DeadlineExceeded, EngineError, InvalidRequest, PagodaError
 from pagoda.core.request import Request
-from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, Update
+from pagoda.engine.bell import Bell
+from pagoda.engine.messages import (
+    Aborted,
+    AbortRequest,
+    AddRequest,
+    Message,
+    NewTokens,
+    PauseRequest,
+    ResumeRequest,
+    Update,
+)
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.text import Tokenizer
 
@@ -23,6 +33,11 @@ class Delivery:
 
     has_shown: bool = False
     """Something of it has left for good: the request cannot be run again by another engine."""
+    max_unread: int | None = None
+    """Tokens that may come while the caller is busy with earlier ones; with more, the request pauses until it looks
+    again. None: any number."""
+    deadline: float | None = None
+    """Of the monotonic clock: the request ends in an error then, wherever it is. None: never."""
 
 
 @dataclass(eq=False)
@@ -33,7 +48,19 @@ class _Open:
     text: str | None
     output: RequestOutput
     delivery: Delivery
-    news: asyncio.Queue[PagodaError | None] = field(default_factory=asyncio.Queue)
+    news: Bell = field(default_factory=Bell)
+    is_busy: bool = False
+    """The caller was handed the output and has not come back for more."""
+    num_unread: int = 0
+    """Tokens that came since it left."""
+    is_paused: bool = False
+    is_over: bool = False
+    """Its time was over: the engine was told to let go of it."""
+
+    @property
+    def must_pause(self) -> bool:
+        most = self.delivery.max_unread
+        return most is not None and self.num_unread > most and not (self.is_paused or self.output.finished)
 
 
 class RequestDesk:
@@ -49,6 +76,10 @@ class RequestDesk:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def outputs(self) -> list[RequestOutput]:
+        """Of all requests under way, as far as they have come."""
+        return [own.output for own in self._open.values()]
 
     async def stream(
         self, request: Request, text: str | None, delivery: Delivery | None = None
@@ -68,21 +99,22 @@ class RequestDesk:
         own = _Open(request, text, output, delivery or Delivery())
         self._open[request_id] = own
         self._send(AddRequest(request))
+        deadline = self._expire_later(own)
         is_shown = False  # whether the caller has seen the whole answer
         try:
             while not is_shown:
-                error = await own.news.get()
-                while error is None and not own.news.empty():
-                    error = own.news.get_nowait()  # the output is the same: one look shows all that came meanwhile
+                error = await own.news.get()  # the output is the same: one look shows all that came meanwhile
                 if error is not None and not own.output.finished:
                     raise error
                 is_shown = own.output.finished
+                own.is_busy, own.num_unread = True, 0
                 yield own.output
+                self._is_back(own)
         finally:
+            if deadline is not None:
+                deadline.cancel()
             del self._open[request_id]
-            self._outputs.forget(request_id)
-            if not own.output.finished and self._error is None and self._send(AbortRequest(request_id)):
-                self._leaving[request_id] = asyncio.Event()
+            self._leave(own)
 
     def take(self, updates: list[Update] | tuple[Update, ...]) -> None:
         for update in updates:
@@ -101,6 +133,8 @@ class RequestDesk:
                 self._send(then)
             if output is not None and own is not None:
                 own.news.put_nowait(None)
+                if own.is_busy:
+                    self._count_unread(own, update)
 
     def fail(self, error: EngineError) -> None:
         """No engine will ever answer again."""
@@ -117,13 +151,14 @@ class RequestDesk:
             self._let_go(request_id)
         num_waiting = 0
         for own in self._open.values():
-            if own.output.finished:
+            if own.output.finished or own.is_over:
                 continue
             if own.delivery.has_shown:
                 own.news.put_nowait(error)
                 self._outputs.forget(own.request.request_id)
                 continue
             num_waiting += 1
+            own.is_paused = False
             arrival = own.output.metrics.arrival_time
             own.output = self._outputs.open(own.request, own.text, arrival)
         return num_waiting
@@ -133,6 +168,42 @@ class RequestDesk:
         for own in self._open.values():
             if own.request.request_id in self._outputs:
                 self._send(AddRequest(own.request))
+
+    def _leave(self, own: _Open) -> None:
+        """Nothing more of the request is wanted."""
+        request_id = own.request.request_id
+        self._outputs.forget(request_id)
+        if own.output.finished or own.is_over or self._error is not None:
+            return
+        own.is_over = True
+        if self._send(AbortRequest(request_id)):
+            self._leaving[request_id] = asyncio.Event()
+
+    def _expire_later(self, own: _Open) -> asyncio.TimerHandle | None:
+        deadline = own.delivery.deadline
+        if deadline is None:
+            return None
+        return asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), self._expire, own)
+
+    def _expire(self, own: _Open) -> None:
+        """Its pages are free at once, though its caller may be busy and hear of it later."""
+        if not own.output.finished and not own.is_over:
+            self._leave(own)
+            seconds = time.monotonic() - own.output.metrics.arrival_time
+            own.news.put_nowait(DeadlineExceeded(f"the request was not finished after {seconds:.3g} s, its deadline"))
+
+    def _count_unread(self, own: _Open, update: Update) -> None:
+        if isinstance(update, NewTokens):
+            own.num_unread += len(update.token_ids)
+            if own.must_pause:
+                own.is_paused = self._send(PauseRequest(update.request_id))
+
+    def _is_back(self, own: _Open) -> None:
+        own.is_busy = False
+        if own.is_paused:
+            own.is_paused = False
+            own.output.metrics.last_token_time = time.monotonic()  # the engine did not need the time between
+            self._send(ResumeRequest(own.request.request_id))
 
     def _let_go(self, request_id: str) -> None:
         if (left := self._leaving.pop(request_id, None)) is not None:

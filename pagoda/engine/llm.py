@@ -13,7 +13,7 @@ import msgspec
 
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest, PagodaError
-from pagoda.core.request import Request
+from pagoda.core.request import Pooling, Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
 from pagoda.engine.interrupts import interrupts_deferred
@@ -73,6 +73,17 @@ class LLM:
         texts = [self._reader.render_chat(c, add_generation_prompt, **template_variables) for c in conversations]
         requests = self._requests([self._reader.read_chat(text)[1] for text in texts], sampling_params, None)
         return self._run(requests, texts, use_tqdm)
+
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], pooling: Pooling = "mean", use_tqdm: bool = True
+    ) -> list[RequestOutput]:
+        """Each prompt as one vector, `output.embedding`: the mean of its tokens' last hidden states, or the last's."""
+        if pooling not in ("mean", "last"):
+            raise InvalidRequest("pooling", f"{pooling!r} is not one of 'mean', 'last'")
+        read = self._reader.read_many(prompts)
+        sampling = SamplingParams(max_tokens=1)
+        requests = [self._reader.request(ids, sampling, task="embed", pooling=pooling) for _, ids in read]
+        return self._run(requests, [text for text, _ in read], use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """One answer as it grows: the same object again and again, each time with more in it."""

@@ -17,15 +17,18 @@ from pagoda.engine.messages import (
     AddRequest,
     Message,
     NewTokens,
+    PauseRequest,
     PushBackRequest,
     Rejected,
+    ResumeRequest,
     StopSequence,
     Update,
 )
 from pagoda.executor import Executor
 from pagoda.kv_cache import extend_chain, root_hash
 from pagoda.observability.counters import EngineCounters
-from pagoda.scheduler import Cancel, PushBack, Scheduler, Stop, Submit
+from pagoda.observability.steps import StepRecord, recent_steps
+from pagoda.scheduler import Cancel, Pause, PushBack, Resume, Scheduler, Stop, Submit
 
 
 class EngineLoop:
@@ -49,6 +52,7 @@ class EngineLoop:
         self.vocab_size = vocab_size
         self.inbox: deque[Message] = deque()
         self.counters = EngineCounters()
+        self.steps = recent_steps()
         self._model_name = model_name
         self._seeds = seeds or SeedSource()
         self._clock = clock
@@ -72,11 +76,12 @@ class EngineLoop:
             raise self._failure
         try:
             self._drain_inbox()
-            plan = self.scheduler.plan(self._clock())
+            start = self._clock()
+            plan = self.scheduler.plan(start)
             self._plans.append(plan)
             self.executor.submit(plan, self._payloads(plan))
             while self._has_result_due():
-                self._commit_oldest()
+                self._commit_oldest(start)
         except BaseException as error:
             # Plans and results no longer match: nothing that comes after could be trusted.
             self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
@@ -88,15 +93,18 @@ class EngineLoop:
         waiting = self.executor.num_in_flight
         return waiting > self.executor.lateness or (waiting > 0 and not self.scheduler.has_work)
 
-    def _commit_oldest(self) -> None:
+    def _commit_oldest(self, start: float) -> None:
         result = self.executor.collect()
         plan = self._plans.popleft()
-        outcome, updates = self._answers.take(plan, result, self._clock())
+        now = self._clock()
+        outcome, updates = self._answers.take(plan, result, now)
         self.scheduler.commit(outcome)
         self._updates += updates
+        num_tokens, num_drawn = sum(plan.num_tokens.tolist()), len(result.token_ids)
         self.counters.num_steps += 1
-        self.counters.num_computed_tokens += sum(plan.num_tokens.tolist())
-        self.counters.num_drawn_tokens += len(result.token_ids)
+        self.counters.num_computed_tokens += num_tokens
+        self.counters.num_drawn_tokens += num_drawn
+        self.steps.append(StepRecord(plan.step_id, now, now - start, len(plan.rows), num_tokens, num_drawn))
 
     def _payloads(self, plan: StepPlan) -> list[RowPayload]:
         payloads = []
@@ -125,6 +133,10 @@ class EngineLoop:
                     accepted = self._answers.get(message.request_id)
                     for answer in accepted.answers.values() if accepted else ():
                         self.scheduler.push_back(PushBack(answer.sequence))
+                case PauseRequest():
+                    self.scheduler.pause(Pause(message.request_id))
+                case ResumeRequest():
+                    self.scheduler.resume(Resume(message.request_id))
 
     def _add(self, request: Request) -> None:
         try:
@@ -135,8 +147,8 @@ class EngineLoop:
 
     def check(self, request: Request) -> None:
         """Everything that can be said of a request without looking at the others."""
-        if request.task != "generate":
-            raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates")
+        if request.task not in ("generate", "embed"):
+            raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates and embeds")
         if request.adapter:
             raise InvalidRequest("adapter", f"no adapter {request.adapter!r} is loaded")
         prompt = request.prompt_token_ids
@@ -160,7 +172,10 @@ class EngineLoop:
             names = tuple(extend_chain(root, request.prompt_token_ids, cache.page_size))
         num_prompt = len(request.prompt_token_ids)
         limit = self.max_model_len
-        if sampling.max_tokens is not None:
+        embeds = request.task == "embed"
+        if embeds:
+            limit = num_prompt + 1  # it ends where the first token would have been drawn
+        elif sampling.max_tokens is not None:
             limit = min(limit, num_prompt + sampling.max_tokens)
         submit = Submit(
             request_id=request.request_id,
@@ -169,7 +184,8 @@ class EngineLoop:
             num_samples=sampling.n,
             priority=request.priority,
             page_names=names,
-            reads_prefix_cache=sampling.prompt_logprobs is None,
+            # What is cached of a prefix are keys and values: neither scores nor the sum of hidden states.
+            reads_prefix_cache=sampling.prompt_logprobs is None and not (embeds and request.pooling == "mean"),
         )
         self.scheduler.submit(submit)
         self._answers.accept(request, self._seeds.seed_for(sampling), limit, names, root)

@@ -34,7 +34,17 @@ class PushBackRequest(msgspec.Struct, frozen=True, array_like=True, tag="push_ba
     request_id: str
 
 
-Message = AddRequest | AbortRequest | StopSequence | PushBackRequest
+class PauseRequest(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
+    """Nobody takes what comes of it: compute no more until `ResumeRequest`."""
+
+    request_id: str
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
+    request_id: str
+
+
+Message = AddRequest | AbortRequest | StopSequence | PushBackRequest | PauseRequest | ResumeRequest
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
@@ -66,6 +76,15 @@ class PromptScores(msgspec.Struct, frozen=True, array_like=True, tag="scores"):
     scores: tuple[tuple[int, TokenLogprob], ...]
 
 
+class Embedded(msgspec.Struct, frozen=True, array_like=True, tag="embedded"):
+    """The whole answer to a request for a vector."""
+
+    request_id: str
+    time: float
+    vector: bytes
+    """Singles, little-endian."""
+
+
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag="rejected"):
     """A request that was not accepted; it ends here."""
 
@@ -93,4 +112,4 @@ class Aborted(msgspec.Struct, frozen=True, array_like=True, tag="aborted"):
     request_id: str
 
 
-Update = Started | NewTokens | PromptScores | Rejected | Aborted
+Update = Started | NewTokens | PromptScores | Embedded | Rejected | Aborted

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from pagoda.core.errors import PagodaError
 from pagoda.core.request import FinishReason, Request
 from pagoda.core.result import TokenLogprob
-from pagoda.engine.messages import NewTokens, PromptScores, Rejected, Started, StopSequence, Update
+from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, Started, StopSequence, Update
 from pagoda.text import Detokenizer, StopStringMatcher, Tokenizer
 
 
@@ -58,6 +61,8 @@ class RequestOutput:
     num_cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    embedding: npt.NDArray[np.float32] | None = None
+    """What was asked for with `embed`: a vector of length one."""
     seed: int | None = None
     """What the samples were drawn with: the request's own seed, or the one it was given."""
 
@@ -71,7 +76,9 @@ class _AnswerText:
         self._detokenizer = None
         if tokenizer is not None and sampling.detokenize:
             self._detokenizer = Detokenizer(tokenizer, sampling.skip_special_tokens, continues_text=True)
-        self._matcher = StopStringMatcher(sampling.stop, sampling.include_stop_str_in_output)
+        self._matcher = None
+        if sampling.stop:
+            self._matcher = StopStringMatcher(sampling.stop, sampling.include_stop_str_in_output)
         self._includes_stop = sampling.include_stop_str_in_output
         self._min_tokens = sampling.min_tokens
 
@@ -80,7 +87,7 @@ class _AnswerText:
         if self._detokenizer is None:
             return None
         text = self._detokenizer.push(token_id)
-        if len(self.output.token_ids) <= self._min_tokens:
+        if self._matcher is None or len(self.output.token_ids) <= self._min_tokens:
             self.output.text += text  # no stop string counts before min_tokens, nor half of one
             return None
         step = self._matcher.push(text)
@@ -96,7 +103,11 @@ class _AnswerText:
         """No more tokens: what was held back is shown, unless it completes a stop string after all."""
         if self._detokenizer is None:
             return None
-        step = self._matcher.push(self._detokenizer.flush())
+        text = self._detokenizer.flush()
+        if self._matcher is None:
+            self.output.text += text
+            return None
+        step = self._matcher.push(text)
         self.output.text += step.text
         if step.match is not None:
             return step.match.stop
@@ -127,15 +138,18 @@ class RequestState:
     def take(self, update: Update) -> StopSequence | None:
         """Add what is new; an order for the loop if a stop string ended an answer."""
         match update:
+            case NewTokens():
+                return self._take_tokens(update)
             case Started():
                 self.output.metrics.first_scheduled_time = update.time
                 self.output.num_cached_tokens = update.num_cached_tokens
                 self.output.seed = update.seed
+            case Embedded():
+                self.output.embedding = np.frombuffer(update.vector, "<f4")
+                self._end(self.output.outputs[0], "stop", None, update.time)
             case PromptScores():
                 assert self.output.prompt_logprobs is not None
                 self.output.prompt_logprobs += [self._logprobs(score) for _, score in update.scores]
-            case NewTokens():
-                return self._take_tokens(update)
         return None
 
     def _take_tokens(self, update: NewTokens) -> StopSequence | None:

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 
 import msgspec
 
@@ -23,7 +24,9 @@ from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
 from pagoda.engine.orphans import die_with_parent
+from pagoda.engine.questions import Ask, answer_to
 from pagoda.engine.wire import (
+    Alive,
     Broken,
     EngineInfo,
     FrameDecoder,
@@ -40,24 +43,32 @@ from pagoda.engine.wire import (
 READ_BYTES = 1 << 18
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the loop at once
 REPORT_SECONDS = 0.5  # without work it still says that it lives
+BEAT_SECONDS = 1.0  # and so it does during a long step
 
 
 class EngineProcess:
-    """The loop on the main thread; another reads the socket into its inbox."""
+    """The loop on the main thread; another reads the socket into its inbox, a third says that all this lives."""
 
     def __init__(self, connection: socket.socket, engine: Engine) -> None:
         self._connection = connection
         self._engine = engine
         self._loop = engine.loop
+        self._questions: deque[Ask] = deque()
         self._wake = threading.Event()
         self._is_closing = False
         self._last_report = 0.0
+        self._sending = threading.Lock()
+        self._step_start: float | None = None
+        self._heart = threading.Thread(target=self._beat, name="pagoda-heart", daemon=True)
         self._reader = threading.Thread(target=self._read, name="pagoda-messages", daemon=True)
 
     def run(self) -> None:
         """Until the other end goes away. An error of the engine is its last word, and is raised."""
         self._reader.start()
+        self._heart.start()
         while not self._is_closing:
+            while self._questions:
+                self._send(answer_to(self._questions.popleft(), self._engine))
             if self._loop.has_work:
                 self._step()
             else:
@@ -67,12 +78,13 @@ class EngineProcess:
                     self._send(Published((), self._report(0.0)))
 
     def _step(self) -> None:
-        start = time.monotonic()
+        start = self._step_start = time.monotonic()
         try:
             updates = self._loop.step()
         except EngineError as error:
             self._send(Broken(str(error)))
             raise
+        self._step_start = None
         self._send(Published(tuple(updates), self._report(time.monotonic() - start)))
 
     def _report(self, step_seconds: float) -> Report:
@@ -91,19 +103,32 @@ class EngineProcess:
             num_prompt_tokens=counters.num_prompt_tokens,
             num_cached_tokens=counters.num_cached_tokens,
             step_seconds=step_seconds,
+            num_paused=scheduler.num_paused,
         )
 
     def _send(self, record: FromEngine) -> None:
         try:
-            self._connection.sendall(frame(record))
+            with self._sending:
+                self._connection.sendall(frame(record))
         except OSError:
             self._is_closing = True
+
+    def _beat(self) -> None:
+        while not self._is_closing:
+            time.sleep(BEAT_SECONDS)
+            start = self._step_start
+            if start is not None and (seconds := time.monotonic() - start) > BEAT_SECONDS:
+                self._send(Alive(seconds))
 
     def _read(self) -> None:
         decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
         try:
             while data := self._connection.recv(READ_BYTES):
-                self._loop.inbox.extend(decoder.feed(data))
+                for record in decoder.feed(data):
+                    if isinstance(record, Ask):
+                        self._questions.append(record)
+                    else:
+                        self._loop.inbox.append(record)
                 self._wake.set()
         except OSError:
             pass

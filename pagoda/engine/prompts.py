@@ -20,18 +20,20 @@ BYTES_PER_CONTEXT_TOKEN = 8  # a longer text cannot fit, so it is refused before
 class PromptReader:
     """Turns prompts and conversations into requests."""
 
-    def __init__(self, tokenizer: Tokenizer, max_model_len: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, max_model_len: int, bytes_per_token: int = BYTES_PER_CONTEXT_TOKEN
+    ) -> None:
         self._tokenizer = tokenizer
-        self._max_bytes = max_model_len * BYTES_PER_CONTEXT_TOKEN
+        self._max_bytes = max_model_len * bytes_per_token
         self._template: ChatTemplate | None = None
         self._counter = itertools.count()
 
-    def read(self, prompt: Any) -> tuple[str | None, list[int]]:
+    def read(self, prompt: Any, add_special_tokens: bool = True) -> tuple[str | None, list[int]]:
         """Any form of `Prompt`; its text, if it has one, and its token ids."""
         if isinstance(prompt, Mapping):
             return self._read_mapping(prompt)
         if isinstance(prompt, str):
-            return prompt, self._tokenizer.encode(prompt, max_bytes=self._max_bytes)
+            return prompt, self._tokenizer.encode(prompt, add_special_tokens, max_bytes=self._max_bytes)
         if not isinstance(prompt, list | tuple) or any(type(item) is not int for item in prompt):
             raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {_kind(prompt)}")
         return None, list(prompt)

@@ -19,9 +19,10 @@ from pathlib import Path
 from pagoda.core.errors import EngineError
 from pagoda.core.request import Request
 from pagoda.engine.desk import Delivery, Observe, RequestDesk
-from pagoda.engine.messages import Message
 from pagoda.engine.output import RequestOutput
+from pagoda.engine.questions import Answer, Ask, Content, Question
 from pagoda.engine.wire import (
+    Alive,
     Broken,
     EngineInfo,
     FrameDecoder,
@@ -31,15 +32,18 @@ from pagoda.engine.wire import (
     Published,
     Ready,
     Report,
+    ToEngine,
     frame,
 )
 from pagoda.text import Tokenizer
 
 READ_BYTES = 1 << 18
-SHORTEST_HANG_SECONDS = 5.0
-HANG_STEPS = 5  # so many times its slowest steps an engine may be silent with work to do
+LONGEST_SILENCE_SECONDS = 4.5  # an engine that lives says so every second
+SHORTEST_STUCK_SECONDS = 60.0
+STUCK_STEPS = 5  # so many times its slowest step an engine may take for one
+STACK_SECONDS = 0.25
 NUM_REMEMBERED_STEPS = 512
-WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.2
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +59,8 @@ class EngineState:
     report: Report | None = None
     num_deaths: int = 0
     last_words: str = ""
+    step_seconds: float = 0.0
+    """Of the step under way, if it is a long one."""
     last_heard: float = field(default_factory=time.monotonic)
 
     @property
@@ -72,13 +78,17 @@ class RemoteEngine:
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._asked: dict[int, asyncio.Future[Content]] = {}  # questions under way, by their numbers
+        self._num_asked = 0
         self._steps: list[float] = []
-        self._asked_at = 0.0
 
     @property
     def num_open(self) -> int:
         """Requests under way, those that wait for an engine included."""
         return len(self._desk)
+
+    def open_outputs(self) -> list[RequestOutput]:
+        return self._desk.outputs()
 
     async def listen(self, path: Path) -> None:
         """`path` must lie in a folder that nobody else can enter."""
@@ -87,6 +97,18 @@ class RemoteEngine:
 
     def stream(self, request: Request, text: str | None, delivery: Delivery) -> AsyncGenerator[RequestOutput, None]:
         return self._desk.stream(request, text, delivery)
+
+    async def ask(self, question: Question) -> Content:
+        """Ask the engine something beside its work. Without one, and when it dies over it, that is an `EngineError`."""
+        self._num_asked += 1
+        number = self._num_asked
+        if not self._send(Ask(number, question)):
+            raise EngineError("there is no engine to ask")
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._asked[number]
+        finally:
+            del self._asked[number]
 
     async def close(self) -> None:
         """Let the engine go; what is still open ends in an error."""
@@ -98,10 +120,9 @@ class RemoteEngine:
         if self._writer is not None:
             self._writer.close()
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: ToEngine) -> bool:
         if self._writer is None or not self.state.is_ready:
             return False
-        self._asked_at = time.monotonic()
         self._writer.write(frame(message))
         return True
 
@@ -135,11 +156,20 @@ class RemoteEngine:
                 self.state.info = record.info
                 self._desk.resubmit()
                 self.on_change()
+            case Answer():
+                self._take_answer(record)
+            case Alive():
+                self.state.step_seconds = record.step_seconds
             case Broken():
                 self.state.last_words = record.message
 
+    def _take_answer(self, record: Answer) -> None:
+        asked = self._asked.get(record.number)
+        if asked is not None and not asked.done():
+            asked.set_result(record.content)
+
     def _take_step(self, record: Published) -> None:
-        self.state.report = record.report
+        self.state.report, self.state.step_seconds = record.report, 0.0
         if record.report.step_seconds:
             self._steps.append(record.report.step_seconds)
             del self._steps[:-NUM_REMEMBERED_STEPS]
@@ -149,27 +179,43 @@ class RemoteEngine:
         was_ready = self.state.is_ready
         self.state.info, self.state.report, self.state.pid = None, None, None
         self.state.num_loaded = self.state.num_to_load = 0
+        self.state.step_seconds = 0.0
         self.state.num_deaths += 1
         reason = self.state.last_words or "its process ended"
-        num_waiting = self._desk.lose_engine(EngineError(f"the engine stopped: {reason}"))
+        error = EngineError(f"the engine stopped: {reason}")
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(error)
+        num_waiting = self._desk.lose_engine(error)
         logger.error("the engine is gone: %s; %d requests wait for the next one", reason, num_waiting)
         if was_ready:
             self.on_change()
 
     async def _watch_for_hangs(self) -> None:
+        looked = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            patience = max(SHORTEST_HANG_SECONDS, HANG_STEPS * max(self._steps, default=0.0))
-            silent_since = max(self.state.last_heard, self._asked_at if self.num_open else 0.0)
-            if self.state.is_ready and time.monotonic() - silent_since > patience:
-                self._kill(patience)
+            last, looked = looked, time.monotonic()
+            if looked - last > 2 * WATCH_SECONDS:
+                self.state.last_heard = looked  # it is we who did not listen
+            why = self._why_hung(looked)
+            if why and self.state.pid is not None:
+                await self._kill(self.state.pid, why)
 
-    def _kill(self, patience: float) -> None:
-        pid = self.state.pid
-        if pid is None:
-            return
-        logger.error("the engine (pid %d) has said nothing for %.1f s and is killed", pid, patience)
-        self.state.last_words = f"it hung: nothing came from it for {patience:.1f} s"
+    def _why_hung(self, now: float) -> str:
+        """Empty as long as the engine works, or is not there to work."""
+        if not self.state.is_ready:
+            return ""
+        if now - self.state.last_heard > LONGEST_SILENCE_SECONDS:
+            return f"nothing came from it for {LONGEST_SILENCE_SECONDS} s"
+        patience = max(SHORTEST_STUCK_SECONDS, STUCK_STEPS * max(self._steps, default=0.0))
+        return f"a step took more than {patience:.0f} s" if self.state.step_seconds > patience else ""
+
+    async def _kill(self, pid: int, why: str) -> None:
+        logger.error("the engine (pid %d) hangs and is killed: %s", pid, why)
+        self.state.last_words = f"it hung: {why}"
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)  # where it hangs, if it can still say so
+            os.kill(pid, signal.SIGUSR1)  # it says where it hangs, if it still can
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(STACK_SECONDS)
             os.kill(pid, signal.SIGKILL)

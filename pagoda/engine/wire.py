@@ -13,6 +13,7 @@ import msgspec
 
 from pagoda.core.errors import EngineError
 from pagoda.engine.messages import Message, Update
+from pagoda.engine.questions import Answer, Ask
 
 MAX_FRAME_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")
@@ -66,6 +67,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     num_prompt_tokens: int
     num_cached_tokens: int
     step_seconds: float
+    num_paused: int
+    """Sequences that nobody listens to, with a row or without."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):
@@ -75,14 +78,20 @@ class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):
     report: Report
 
 
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
+    """A long step is under way: it has taken so long up to now."""
+
+    step_seconds: float
+
+
 class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     """The engine's last words: why it stops."""
 
     message: str
 
 
-FromEngine = Hello | Loading | Ready | Published | Broken
-ToEngine = Message
+FromEngine = Hello | Loading | Ready | Published | Alive | Answer | Broken
+ToEngine = Message | Ask
 
 Record = TypeVar("Record")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagoda.core.plan import IntArray, StepPlan
+from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows
 
 
@@ -27,14 +28,17 @@ class Asked:
     """Every row computes its last known token and nothing else."""
 
     @classmethod
-    def by(cls, plan: StepPlan) -> Asked:
+    def by(cls, plan: StepPlan, pooler: Pooler) -> Asked:
         assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
         rows = plan.rows.astype(np.intp)
-        (drawing,) = plan.draws.nonzero()
+        draws = plan.draws
+        if pooler:  # those that want a vector draw no token
+            draws = draws & np.array([row not in pooler for row in rows.tolist()], np.bool_)
+        (drawing,) = draws.nonzero()
         wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
         decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())
         drawers = rows if decodes else rows[drawing]
-        return cls(plan, rows, drawing, drawers, wanted, plan.draws.astype(np.int32), decodes)
+        return cls(plan, rows, drawing, drawers, wanted, draws.astype(np.int32), decodes)
 
     def is_of(self, plan: StepPlan) -> bool:
         mine = self.plan

@@ -15,6 +15,7 @@ from pagoda.executor.base import WorkerOperators
 from pagoda.executor.forward import Forward
 from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
 from pagoda.executor.pages import PageStore
+from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, WorkerRows, in_order
 from pagoda.kernels.base import Array, FloatArray, RaggedBatch
 from pagoda.kernels.sampling import SampledTokens
@@ -40,6 +41,7 @@ class LocalExecutor:
         self._rows = rows
         self._pages = pages
         self._sampling = SamplingState(len(rows.num_tokens), end_token_ids)
+        self._pooler = Pooler()
         self._asked: Asked | None = None  # by the last plan
         self._logits: FloatArray | None = None  # of the last step, for the next one to write over
         self._occupied: set[int] = set()
@@ -64,11 +66,13 @@ class LocalExecutor:
             if row in self._occupied:  # a row may start and stop between two plans that reach us
                 self._occupied.remove(row)
                 self._sampling.remove(row)
+                self._pooler.stop(row)
         if plan.page_copies:
             self._pages.copy(plan.page_copies, self._operators)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
             self._occupied.add(start.row)
+            self._pooler.start(start.row, payload)
             prompt = payload.token_ids[: payload.num_prompt_tokens].tolist()
             output = payload.token_ids[payload.num_prompt_tokens :].tolist()
             self._sampling.add(start.row, payload.sampling, payload.seed, start.sample_index, prompt, output)
@@ -81,7 +85,7 @@ class LocalExecutor:
             return StepResult(plan.step_id, nothing, nothing)
         asked = self._asked
         if asked is None or not asked.is_of(plan):
-            asked = self._asked = Asked.by(plan)
+            asked = self._asked = Asked.by(plan, self._pooler)
         batch = self._rows.batch(asked.rows, plan.num_tokens)
         scored = [] if asked.decodes else self._prompts_to_score(asked.rows, batch)
         wanted = asked.wanted
@@ -91,12 +95,16 @@ class LocalExecutor:
         logits = self._logits = self._forward.logits(batch, wanted, self._logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
         self._rows.computed(asked.rows, batch.context_lens)
+        pooled = {}
+        if self._pooler:
+            pooled = self._pooler.take(asked.rows, plan.draws, batch.row_starts, self._forward.hidden())
         if not num_drawing:
-            return StepResult(plan.step_id, asked.num_new, np.zeros(0, np.int32), prompt_logprobs=scores)
+            nothing = np.zeros(0, np.int32)
+            return StepResult(plan.step_id, asked.num_new, nothing, prompt_logprobs=scores, pooled=pooled)
         sampled = self._draw(asked.drawers, logits[:num_drawing] if scored else logits)
         logprobs = logprobs_by_entry(sampled, asked.drawing)
         broken = frozenset(asked.drawing[sampled.is_broken].tolist()) if sampled.is_broken is not None else NOTHING
-        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
+        return StepResult(plan.step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken, pooled)
 
     def _draw(self, drawers: Rows, logits: Array) -> SampledTokens:
         """One token for each of the rows."""

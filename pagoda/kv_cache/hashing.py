@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +22,15 @@ def root_hash(model: str, adapter: str = "", salt: str = "", media_digests: Sequ
 
 def extend_chain(parent: bytes, token_ids: Sequence[int] | npt.NDArray[np.int32], page_size: int) -> list[bytes]:
     """Hashes of the full pages in `token_ids`, which continue the page named `parent`."""
-    tokens = np.ascontiguousarray(token_ids, dtype="<i4")
+    tokens = token_ids.tolist() if isinstance(token_ids, np.ndarray) else token_ids
+    pack = _page_format(page_size).pack
     hashes = []
     for start in range(0, len(tokens) - page_size + 1, page_size):
-        parent = hashlib.sha256(parent + tokens[start : start + page_size].tobytes()).digest()
+        parent = hashlib.sha256(parent + pack(*tokens[start : start + page_size])).digest()
         hashes.append(parent)
     return hashes
+
+
+@cache
+def _page_format(page_size: int) -> struct.Struct:
+    return struct.Struct(f"<{page_size}i")

@@ -29,6 +29,18 @@ class Histogram:
         self.counts[bisect.bisect_left(self.bounds, value)] += times
         self.total += value * times
 
+    def copy(self) -> Histogram:
+        found = Histogram(self.bounds)
+        found.counts, found.total = self.counts.copy(), self.total
+        return found
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """What was added since a copy was made."""
+        found = Histogram(self.bounds)
+        found.counts = [now - then for now, then in zip(self.counts, earlier.counts, strict=True)]
+        found.total = self.total - earlier.total
+        return found
+
     def percentile(self, share: float) -> float | None:
         """Where so much of all lies below, taken evenly within a bucket; None where nothing was counted."""
         wanted = share * self.count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagoda.scheduler.events import Cancel, Finished, PageNames, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.events import Cancel, Finished, PageNames, Pause, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionLog, load_log
 from pagoda.scheduler.scheduler import Scheduler
 
@@ -11,7 +11,9 @@ __all__ = [
     "DecisionLog",
     "Finished",
     "PageNames",
+    "Pause",
     "PushBack",
+    "Resume",
     "Scheduler",
     "StepOutcome",
     "Stop",

@@ -42,6 +42,7 @@ class Board:
         self.next_number = 0
         self.next_arrival = 0
         self.num_preemptions = 0
+        self.num_paused = 0  # sequences, wherever they are
         self.stopped_rows: list[int] = []  # since the last plan
         self.table_updates: list[TableUpdate] = []  # likewise
 
@@ -112,12 +113,15 @@ class Board:
 
     def preempt(self, victim: Sequence, other: str) -> None:
         row = victim.row
-        num_held = sum(len(pages) for pages in victim.table.pages) if victim.table else 0
+        num_held = self._num_held(victim)
         victim.num_known = int(self.rows.known[row]) + victim.is_trunk
         victim.num_in_flight = int(self.rows.in_flight[row])
-        victim.num_preemptions += 1
         self.num_preemptions += 1
-        self.note(victim, Reason.PREEMPTED, num_held, victim.num_preemptions, other=other)
+        if victim.is_paused:  # it loses no time by it, so it does not count towards what it may be asked to bear
+            self.note(victim, Reason.MADE_WAY, num_held, other=other)
+        else:
+            victim.num_preemptions += 1
+            self.note(victim, Reason.PREEMPTED, num_held, victim.num_preemptions, other=other)
         self._move_out(victim)
         if victim.num_in_flight:
             victim.state = State.DRAINING
@@ -126,6 +130,9 @@ class Board:
             self.requeue(victim)
 
     def requeue(self, sequence: Sequence) -> None:
+        if sequence.is_paused:
+            sequence.state = State.ASIDE
+            return
         sequence.state = State.WAITING
         self.queue.push(sequence)
 
@@ -141,6 +148,7 @@ class Board:
             self.queue.discard(sequence)
         elif sequence.state is State.BLOCKED:
             self.waits.discard(sequence.number)
+        self.num_paused -= sequence.is_paused
         del self.sequences[sequence.number]
         siblings = self.requests[sequence.request_id]
         siblings.remove(sequence)
@@ -160,6 +168,42 @@ class Board:
         if sequence in self.prefilling:
             self.prefilling.remove(sequence)
         self.wake(self.waits.release(sequence.number))
+
+    # -- pausing -------------------------------------------------------------------------------------------------------
+
+    def pause(self, sequence: Sequence) -> None:
+        if sequence.is_paused:
+            return
+        sequence.is_paused = True
+        self.num_paused += 1
+        self.note(sequence, Reason.PAUSED, self._num_held(sequence))
+        if sequence.state is State.RUNNING:
+            self.rows.pause(sequence.row, True)
+            self.wake(self.waits.release(sequence.number))  # nobody shall wait for what it was computing
+        elif sequence.state is State.WAITING:
+            self.queue.discard(sequence)
+            sequence.state = State.ASIDE
+
+    def resume(self, sequence: Sequence) -> None:
+        if not sequence.is_paused:
+            return
+        sequence.is_paused = False
+        self.num_paused -= 1
+        self.note(sequence, Reason.CONTINUED, self._num_held(sequence))
+        if sequence.state is State.RUNNING:
+            self.rows.pause(sequence.row, False)
+        elif sequence.state is State.ASIDE:
+            self.requeue(sequence)
+
+    def last_paused(self) -> Sequence | None:
+        """Of those that hold a row and are paused, the last in rank: whoever needs its row or pages may have them."""
+        if not self.num_paused:
+            return None
+        return next((sequence for sequence in reversed(self.running) if sequence.is_paused), None)
+
+    @staticmethod
+    def _num_held(sequence: Sequence) -> int:
+        return sum(len(pages) for pages in sequence.table.pages) if sequence.table else 0
 
     # -- reasons and checks --------------------------------------------------------------------------------------------
 
@@ -185,10 +229,14 @@ class Board:
             assert (sequence.state is State.RUNNING) == (sequence in states[State.RUNNING])
             assert (sequence.state is State.RUNNING) == (sequence.table is not None)
             assert (sequence.state is State.WAITING) == (sequence in self.queue)
+            assert not (sequence.state is State.WAITING and sequence.is_paused)
+            assert sequence.is_paused or sequence.state is not State.ASIDE
+        assert self.num_paused == sum(s.is_paused for s in self.sequences.values())
         assert len(self.waits) == sum(s.state is State.BLOCKED for s in self.sequences.values())
         for sequence in self.running:
             row, table = sequence.row, sequence.table
             assert table is not None and rows.owner[row] == sequence.number
+            assert rows.paused[row] == sequence.is_paused
             assert rows.settled[row] <= rows.computed[row] <= rows.known[row] <= rows.limit[row]
             assert rows.computed[row] <= rows.capacity[row] == len(table.pages[0]) * self.cache.page_size
             assert (sequence in self.prefilling) != bool(rows.decoding[row])

@@ -18,11 +18,14 @@ class Reason(IntEnum):
     ADMITTED = 7
     RESUMED = 8
     CHUNKED = 9
-    PAUSED = 10
+    SAT_OUT = 10
     FORKED = 11
     PREEMPTED = 12
     FINISHED = 13
     CANCELLED = 14
+    PAUSED = 15
+    CONTINUED = 16
+    MADE_WAY = 17
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):

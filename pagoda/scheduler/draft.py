@@ -66,7 +66,7 @@ class StepInFlight(NamedTuple):
     num_drafts: IntArray
     draws: BoolArray
     num_moves: int
-    """How often rows had changed their tenants by then; unchanged, every row still has the same one."""
+    """How often tenants had moved or paused by then; unchanged, every row still has the same one."""
     ones: LongArray | None = None
     """In a step that repeats the one before it: by row of the table, 1 for those that compute a token, 0 for others."""
 

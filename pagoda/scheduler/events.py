@@ -40,6 +40,16 @@ class PushBack(msgspec.Struct, frozen=True, tag="push_back"):
     sequence: int
 
 
+class Pause(msgspec.Struct, frozen=True, tag="pause"):
+    """Nobody takes what the request says: it gets no more tokens until `Resume`."""
+
+    request_id: str
+
+
+class Resume(msgspec.Struct, frozen=True, tag="resume"):
+    request_id: str
+
+
 class PageNames(msgspec.Struct, frozen=True, array_like=True):
     """Hashes of pages that became full of known tokens."""
 
@@ -70,4 +80,4 @@ class PlanMade(msgspec.Struct, frozen=True, tag="plan"):
     digest: bytes
 
 
-Event = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade
+Event = Submit | Cancel | Stop | PushBack | Pause | Resume | StepOutcome | PlanMade

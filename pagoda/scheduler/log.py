@@ -14,7 +14,7 @@ import msgspec
 
 from pagoda.core.errors import PagodaError
 from pagoda.scheduler.decisions import Decision
-from pagoda.scheduler.events import Cancel, Event, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.events import Cancel, Event, Pause, PlanMade, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.state import SchedulerState, take_state
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag="decision"):
     decision: Decision
 
 
-FileEntry = Submit | Cancel | Stop | PushBack | StepOutcome | PlanMade | DecisionEntry
+FileEntry = Submit | Cancel | Stop | PushBack | Pause | Resume | StepOutcome | PlanMade | DecisionEntry
 
 
 class LogFile(msgspec.Struct, frozen=True):
@@ -79,6 +79,19 @@ class DecisionLog:
 
     def decisions(self, request_id: str | None = None) -> list[Decision]:
         return [e for e in self if isinstance(e, Decision) and request_id in (None, e.request_id)]
+
+    def newest(self, most: int, first_step: int = 0) -> list[Decision]:
+        """At most so many decisions, the oldest first, none of steps before `first_step`. Costs by what it looks at."""
+        found: list[Decision] = []
+        for segment in reversed(self._segments):
+            for entry in reversed(segment.entries):
+                if isinstance(entry, PlanMade) and entry.step_id < first_step:
+                    return found[::-1]
+                if isinstance(entry, Decision) and entry.step_id >= first_step:
+                    found.append(entry)
+                    if len(found) == most:
+                        return found[::-1]
+        return found[::-1]
 
     def as_file(self) -> LogFile:
         entries = tuple(DecisionEntry(e) if isinstance(e, Decision) else e for e in self)

@@ -98,7 +98,7 @@ class Planner:
     # -- the rows that run ---------------------------------------------------------------------------------------------
 
     def _fork_trunks(self, draft: PlanDraft) -> None:
-        for trunk in [s for s in self._board.prefilling if s.is_trunk]:
+        for trunk in [s for s in self._board.prefilling if s.is_trunk and not s.is_paused]:
             if self._rows.computed[trunk.row] == self._rows.known[trunk.row]:
                 self._fork(trunk, draft)
 
@@ -141,7 +141,7 @@ class Planner:
         """The rows that decode in this plan, worked out again only when one was pushed back or found no page."""
         if draft.decoders is None:
             rows = self._rows
-            is_ready = rows.decoding & (rows.known < rows.limit)
+            is_ready = (rows.decoding > rows.paused) & (rows.known < rows.limit)
             if draft.held_back:
                 is_ready[list(draft.held_back)] = False
             step: BoolArray | LongArray = is_ready
@@ -153,10 +153,10 @@ class Planner:
     def _make_room(self, sequence: Sequence, num_tokens: int, draft: PlanDraft) -> bool:
         """Pages for `num_tokens` more, taken from younger sequences if need be; else the row sits this step out."""
         while not self._grow(sequence, num_tokens, draft):
-            victim = self._youngest_after(sequence)
+            victim = self._board.last_paused() or self._youngest_after(sequence)
             if victim is None:
                 draft.hold_back(sequence.row)
-                self._board.note_change(sequence, Reason.PAUSED, *self._page_numbers(1))
+                self._board.note_change(sequence, Reason.SAT_OUT, *self._page_numbers(1))
                 return False
             self._push_out(victim, sequence.request_id, draft)
         return True
@@ -183,8 +183,8 @@ class Planner:
 
     def _continue_prefills(self, draft: PlanDraft, budget: int) -> int:
         for sequence in list(self._board.prefilling):
-            if sequence.state is not State.RUNNING:
-                continue  # pushed back by an older one a moment ago
+            if sequence.state is not State.RUNNING or sequence.is_paused:
+                continue  # pushed back by an older one a moment ago, or not to go on
             if budget <= 0:
                 self._board.note_change(sequence, Reason.WAITS_FOR_BUDGET, self._config.max_num_batched_tokens)
                 break
@@ -284,7 +284,11 @@ class Planner:
         return None
 
     def _displace(self, sequence: Sequence, draft: PlanDraft) -> bool:
-        """Push back a running sequence that must make way for this waiting one, if the policy knows such."""
+        """Push back a running sequence for this waiting one: a paused one, or one that the policy names, if any."""
+        paused = self._board.last_paused()
+        if paused is not None:
+            self._push_out(paused, sequence.request_id, draft)
+            return True
         for candidate in reversed(self._board.running):
             if not self._queue.may_displace(sequence, candidate):
                 return False

@@ -10,7 +10,7 @@ from pagoda.core.errors import PagodaError
 from pagoda.core.plan import StepPlan
 from pagoda.scheduler.decisions import Decision
 from pagoda.scheduler.draft import plan_digest
-from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.events import Cancel, Pause, PlanMade, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionEntry, DecisionLog, LogFile
 from pagoda.scheduler.scheduler import Scheduler
 from pagoda.scheduler.state import check_sizes, empty_cache, put_state
@@ -55,6 +55,10 @@ def replayed_plans(log: LogFile, scheduler: Scheduler) -> Iterator[tuple[PlanMad
                 scheduler.stop(entry)
             case PushBack():
                 scheduler.push_back(entry)
+            case Pause():
+                scheduler.pause(entry)
+            case Resume():
+                scheduler.resume(entry)
             case StepOutcome():
                 scheduler.commit(entry)
             case PlanMade():

@@ -29,9 +29,10 @@ class RowTable:
         self.in_flight: Counts = np.zeros(num_rows, np.int64)
         self.owner: Counts = np.full(num_rows, -1, np.int64)
         self.decoding: npt.NDArray[np.bool_] = np.zeros(num_rows, np.bool_)
+        self.paused: npt.NDArray[np.bool_] = np.zeros(num_rows, np.bool_)
         self.tenants: list[Sequence | None] = [None] * num_rows
         self.free = list(range(num_rows - 1, -1, -1))
-        self.num_moves = 0  # moves in and out so far
+        self.num_moves = 0  # moves in and out so far, and pauses
 
     @property
     def num_running(self) -> int:
@@ -48,7 +49,12 @@ class RowTable:
         self.in_flight[row] = 0
         self.owner[row] = sequence.number
         self.decoding[row] = False
+        self.paused[row] = sequence.is_paused
         return row
+
+    def pause(self, row: int, is_paused: bool) -> None:
+        self.num_moves += 1  # the rows that run are others now
+        self.paused[row] = is_paused
 
     def move_out(self, sequence: Sequence) -> int:
         row = sequence.row
@@ -57,6 +63,7 @@ class RowTable:
         self.tenants[row] = None
         self.owner[row] = -1
         self.decoding[row] = False
+        self.paused[row] = False
         self.free.append(row)
         return row
 

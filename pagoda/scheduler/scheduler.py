@@ -19,14 +19,14 @@ from pagoda.kv_cache import KVCacheManager
 from pagoda.scheduler.board import Board
 from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.draft import PlanDigester, StepInFlight
-from pagoda.scheduler.events import Cancel, PlanMade, PushBack, StepOutcome, Stop, Submit
+from pagoda.scheduler.events import Cancel, Pause, PlanMade, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.log import DecisionLog
 from pagoda.scheduler.planner import Planner
 from pagoda.scheduler.sequence import FreshState, State
 
 
 class Scheduler:
-    """`plan` decides a step, `commit` takes its result; between them come submit, cancel, stop and push_back."""
+    """`plan` decides a step, `commit` takes its result; between them come submit, cancel and the other events."""
 
     def __init__(self, config: SchedulerConfig, cache: KVCacheManager, log: DecisionLog | None = None) -> None:
         self.config = config
@@ -42,7 +42,8 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.board.sequences)
+        """Whether another plan could do something: what is paused waits for an event, not for a plan."""
+        return len(self.board.sequences) > self.board.num_paused
 
     @property
     def num_running(self) -> int:
@@ -51,6 +52,10 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self.board.queue) + len(self.board.waits)
+
+    @property
+    def num_paused(self) -> int:
+        return self.board.num_paused
 
     def submit(self, event: Submit) -> None:
         """Queue a request, or refuse one that could never run here."""
@@ -84,6 +89,17 @@ class Scheduler:
         if sequence is not None and sequence.state is State.RUNNING:
             self.board.stopped_rows.append(sequence.row)
             self.board.preempt(sequence, "")
+
+    def pause(self, event: Pause) -> None:
+        """Give a request no more tokens. Like its end, its pause may come when it is not here any more."""
+        self.log.record(event)
+        for sequence in self.board.requests.get(event.request_id, ()):
+            self.board.pause(sequence)
+
+    def resume(self, event: Resume) -> None:
+        self.log.record(event)
+        for sequence in self.board.requests.get(event.request_id, ()):
+            self.board.resume(sequence)
 
     def plan(self, now: float) -> StepPlan:
         """Decide the next step. `now` only dates the log; it decides nothing."""

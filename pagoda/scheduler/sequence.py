@@ -20,6 +20,7 @@ class State(IntEnum):
     BLOCKED = 1  # waits for pages that another sequence is computing
     RUNNING = 2  # has a row
     DRAINING = 3  # was pushed back while steps of it were on the device; queues when they are back
+    ASIDE = 4  # is paused and has no row; queues when it is resumed
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +42,7 @@ class Sequence:
     num_in_flight: int = 0  # steps on the device when it lost its row
     last_reason: Reason | None = None
     started_once: bool = False
+    is_paused: bool = False  # gets no tokens; while it runs it keeps its row, but whoever needs it may have it
 
     @property
     def request_id(self) -> str:

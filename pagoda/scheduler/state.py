@@ -54,6 +54,7 @@ class SequenceState(msgspec.Struct, frozen=True):
     started_once: bool
     row: RowState | None
     table: TableState | None
+    is_paused: bool = False
 
 
 class StepState(msgspec.Struct, frozen=True):
@@ -193,6 +194,7 @@ def _sequence_state(sequence: Sequence, index: dict[str, int], rows: RowTable) -
             tuple(table.reserved),
             tuple(table.promised),
         ),
+        is_paused=sequence.is_paused,
     )
 
 
@@ -211,7 +213,9 @@ def _put_sequence(board: Board, saved: SequenceState, submit: Submit) -> None:
         num_in_flight=saved.num_in_flight,
         last_reason=saved.last_reason,
         started_once=saved.started_once,
+        is_paused=saved.is_paused,
     )
+    board.num_paused += saved.is_paused
     board.sequences[sequence.number] = sequence
     board.requests.setdefault(submit.request_id, []).append(sequence)
     if saved.state is State.WAITING:

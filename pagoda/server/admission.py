@@ -47,6 +47,10 @@ class Admission:
             self._ended.extend([self._clock()] * num_requests)
             self._forget()
 
+    def check_room(self) -> None:
+        """Refuse where not even the smallest request would be taken, before anything is made of this one."""
+        self._check(1, 0)
+
     def retry_after(self, num_over: int) -> float:
         """Seconds until so many of those under way will have ended, by how many did in the last half minute."""
         self._forget()

@@ -7,15 +7,17 @@ import re
 import time
 import uuid
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pagoda.core.errors import PagodaError
 from pagoda.server.bodies import ClientGone, Receive
 from pagoda.server.config import ListenConfig
 from pagoda.server.errors import ApiError, from_engine, internal_error
 from pagoda.server.exchange import Exchange, Scope, Send
+from pagoda.server.pages import show_sign_in
 from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
+from pagoda.server.sign_in import key_of
 
 logger = logging.getLogger("pagoda.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -46,14 +48,10 @@ class App:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
-            self._check_headers(exchange)
             self._check_origin(exchange)
             path, method = exchange.path, str(exchange.scope["method"])
             if not self.routes.is_open(path):
-                headers = exchange.headers
-                exchange.key = self.service.keys.find(
-                    headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
-                )
+                exchange.key = key_of(exchange, self.service)
             route, exchange.scope["path_params"] = self.routes.find(method, path)
             await route.handler(exchange, self.service)
         except ClientGone:
@@ -67,26 +65,24 @@ class App:
             await self._fail(exchange, internal_error())
 
     async def _fail(self, exchange: Exchange, error: ApiError) -> None:
-        if not exchange.has_begun:
+        if exchange.has_begun:
+            return
+        if error.status == 401 and exchange.wants_page:
+            await show_sign_in(exchange, error)
+        else:
             await exchange.error(error)
-
-    def _check_headers(self, exchange: Exchange) -> None:
-        headers = exchange.scope["headers"]
-        limits = self.service.limits
-        if len(headers) > limits.max_headers or sum(len(n) + len(v) for n, v in headers) > limits.max_header_bytes:
-            raise ApiError(431, "invalid_request_error", "the header is too large", code="header_too_large")
 
     def _check_origin(self, exchange: Exchange) -> None:
         """A page from elsewhere must not reach a server on this machine through its user's browser."""
         host = exchange.headers.get(b"host", b"").decode("latin-1").lower()
-        name = urlsplit(f"//{host}").hostname if host else None
+        name = split_url(f"//{host}").hostname if host else None
         if self._hosts is not None and name not in self._hosts:
             message = "the Host header names another server; allow it with --allowed-hosts"
             raise ApiError(403, "permission_error", message, code="host_not_allowed")
         origin = exchange.headers.get(b"origin")
         if origin is None or origin.decode("latin-1") in self._origins:
             return
-        if urlsplit(origin.decode("latin-1")).netloc.lower() != host:
+        if split_url(origin.decode("latin-1")).netloc.lower() != host:
             message = "calls from pages of this origin are not allowed; allow it with --allowed-origins"
             raise ApiError(403, "permission_error", message, code="origin_not_allowed")
 
@@ -108,6 +104,14 @@ class App:
                 "key": exchange.key.name,
             }
             logger.info("request", extra={"fields": fields})
+
+
+def split_url(url: str) -> SplitResult:
+    """An URL that is none has no name."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def request_id_of(scope: Scope) -> str:

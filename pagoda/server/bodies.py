@@ -26,9 +26,13 @@ async def read_json_body(headers: Mapping[bytes, bytes], receive: Receive, limit
         raise ApiError(
             415, "invalid_request_error", "Content-Type must be application/json", code="unsupported_media_type"
         )
+    return await read_body(headers, receive, limits.max_body_bytes)
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
     length = headers.get(b"content-length")
-    if length is not None and length.isdigit() and (len(length) > 18 or int(length) > limits.max_body_bytes):
-        raise _too_large(limits)
+    if length is not None and length.isdigit() and (len(length) > 18 or int(length) > most):
+        raise _too_large(most)
     parts: list[bytes] = []
     num_bytes = 0
     while True:
@@ -37,15 +41,15 @@ async def read_json_body(headers: Mapping[bytes, bytes], receive: Receive, limit
             raise ClientGone
         part = message.get("body", b"")
         num_bytes += len(part)
-        if num_bytes > limits.max_body_bytes:
-            raise _too_large(limits)
+        if num_bytes > most:
+            raise _too_large(most)
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(limits: Limits) -> ApiError:
-    message = f"the body is larger than {limits.max_body_bytes} bytes"
+def _too_large(most: int) -> ApiError:
+    message = f"the body is larger than {most} bytes"
     return ApiError(413, "invalid_request_error", message, code="body_too_large")
 
 

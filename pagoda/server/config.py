@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from pagoda.core.config import EngineConfig
@@ -24,10 +26,14 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     """File of the certificate chain; with it the server speaks HTTPS."""
     tls_key: str | None = None
     """File of the certificate's private key."""
+    send_buffer_bytes: int = 65536
+    """Bytes that the kernel may hold for a client; with these and 64 KiB more unread, its request pauses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InvalidRequest("port", f"must lie between 0 and 65535, not {self.port}")
+        if not 4096 <= self.send_buffer_bytes <= 1 << 30:
+            raise InvalidRequest("send_buffer_bytes", f"must lie between 4096 and 2^30, not {self.send_buffer_bytes}")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidRequest("tls_key", "tls_certificate and tls_key go together; give both or neither")
 
@@ -50,9 +56,12 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("max_queued_requests", "max_queued_tokens"):
             if getattr(self, field) < 1:
                 raise InvalidRequest(field, f"must be at least 1, not {getattr(self, field)}")
-        for field in ("slow_reader_seconds", "drain_seconds"):
-            if not getattr(self, field) >= 0:
-                raise InvalidRequest(field, f"must not be negative, not {getattr(self, field)}")
+        if not self.drain_seconds >= 0:
+            raise InvalidRequest("drain_seconds", f"must not be negative, not {self.drain_seconds}")
+        for field in ("slow_reader_seconds", "request_timeout"):
+            value = getattr(self, field)
+            if value is not None and not 0 < value < math.inf:
+                raise InvalidRequest(field, f"must be more than 0 seconds, not {value}")
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pagoda.core.errors import CapacityError, EngineError, InvalidRequest, PagodaError, TemplateError
+from pagoda.core.errors import CapacityError, DeadlineExceeded, EngineError, InvalidRequest, PagodaError, TemplateError
 
 Kind = Literal[
     "invalid_request_error",
@@ -13,12 +13,13 @@ Kind = Literal[
     "not_found_error",
     "rate_limit_error",
     "overloaded_error",
+    "timeout_error",
     "server_error",
 ]
 
 
 class ApiError(Exception):
-    """An answer that is an error. `retry_after` is in seconds."""
+    """An answer that is an error. `retry_after` is in seconds, `allow` names the methods that there are instead."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: float | None = None,
+        allow: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -37,6 +39,7 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.retry_after = retry_after
+        self.allow = allow
 
 
 def bad_request(param: str | None, message: str, code: str | None = None, status: int = 400) -> ApiError:
@@ -60,6 +63,8 @@ def from_engine(error: PagodaError) -> ApiError:
             return ApiError(400, "invalid_request_error", str(error), code="capacity_exceeded")
         case TemplateError():
             return bad_request("messages", str(error))
+        case DeadlineExceeded():
+            return ApiError(408, "timeout_error", str(error), code="deadline_exceeded")
         case EngineError():
             return ApiError(
                 503,

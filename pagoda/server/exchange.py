@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
-from pagoda.server.bodies import ClientGone, Receive, decode, read_json_body
+from pagoda.server.bodies import ClientGone, Receive, decode, read_body, read_json_body
 from pagoda.server.errors import ApiError
 from pagoda.server.keys import ApiKey
 from pagoda.server.limits import Limits
@@ -34,6 +35,7 @@ class Exchange:
         self.scope = scope
         self.limits = limits
         self.request_id = request_id
+        self.arrived = time.monotonic()
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.key = ApiKey.anonymous()
         self.status = 0
@@ -49,12 +51,20 @@ class Exchange:
     def has_begun(self) -> bool:
         return self.status != 0
 
+    @property
+    def wants_page(self) -> bool:
+        """A browser asks, and a person will see the answer."""
+        return b"text/html" in self.headers.get(b"accept", b"")
+
     def path_parameter(self, name: str) -> str:
         return str(self.scope["path_params"][name])
 
     async def read(self, decoder: msgspec.json.Decoder[Record]) -> Record:
         body = await read_json_body(self.headers, self._receive, self.limits)
         return decode(decoder, body, self.limits)
+
+    async def read_bytes(self, most: int) -> bytes:
+        return await read_body(self.headers, self._receive, most)
 
     async def json(self, content: Any, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         await self.whole(encoder.encode(content), [JSON_TYPE, *(headers or [])], status)
@@ -67,6 +77,8 @@ class Exchange:
         headers = []
         if error.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+        if error.allow is not None:
+            headers.append((b"allow", error.allow.encode()))
         if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         await self.json(error_body(error), error.status, headers)

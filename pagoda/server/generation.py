@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pagoda.core.request import FinishReason, Request
+from pagoda.core.request import FinishReason, Pooling, Request, Task
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import CompletionOutput, Logprob, RequestOutput
@@ -28,6 +29,10 @@ class Job:
     key: ApiKey
     priority: int = 0
     cache_salt: str = ""
+    task: Task = "generate"
+    pooling: Pooling = "mean"
+    deadline: float | None = None
+    """Of the monotonic clock; what is unfinished then ends in an error."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -42,6 +47,8 @@ class Job:
                     request_id=f"{self.name}-{number}",
                     prompt_token_ids=tuple(token_ids),
                     sampling=self.sampling,
+                    task=self.task,
+                    pooling=self.pooling,
                     priority=self.priority,
                     cache_salt=salt,
                 ),
@@ -49,6 +56,10 @@ class Job:
             )
             for number, (text, token_ids) in enumerate(self.prompts)
         ]
+
+
+# What a client that does not read may have waiting for it here, beside what its connection holds.
+MAX_UNREAD_TOKENS = 16
 
 
 class Generation:
@@ -61,6 +72,8 @@ class Generation:
     @asynccontextmanager
     async def run(self, job: Job, delivery: Delivery) -> AsyncIterator[AsyncGenerator[tuple[int, RequestOutput], None]]:
         """The job's outputs as they grow, each with the number of its prompt. Leaving ends what is unfinished."""
+        delivery.max_unread = MAX_UNREAD_TOKENS
+        delivery.deadline = job.deadline
         with self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens):
             streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
             seen: dict[int, RequestOutput] = {}
@@ -118,8 +131,7 @@ async def _merged(streams: list[Stream], seen: Seen) -> Numbered:
         await asyncio.gather(*pending, return_exceptions=True)
 
 
-@dataclass(frozen=True)
-class News:
+class News(NamedTuple):
     """What one answer has more than at the last look."""
 
     text: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
+import numpy as np
 
 from pagoda.core.errors import InvalidRequest
 from pagoda.core.sampling_params import (
@@ -28,6 +27,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Largest header of a request, all lines together."""
     max_headers: int = 100
     """Most header lines."""
+    max_url_bytes: int = 8 * KIBIBYTE
+    """Longest URL."""
+    max_header_seconds: int = 10
+    """A header must have come completely after so many seconds."""
+    max_body_seconds: int = 60
+    """A body must have come completely so many seconds after its header."""
     max_json_depth: int = 64
     """Deepest nesting of a body."""
     max_n: int = MAX_SEQUENCES
@@ -63,22 +68,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(field, f"{value} is more than the engine takes; give at most {hardest[field]}")
 
 
-_BRACKETS_AND_STRINGS = re.compile(rb'"(?:[^"\\]+|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+_QUOTE = ord('"')
+_IS_BRACKET = np.isin(np.arange(256), np.frombuffer(b"[]{}", np.uint8))
+_OPENS = 2  # the bit that [ and { have, and ] and } have not
 
 
 def check_depth(body: bytes, most: int) -> None:
-    """Refuse JSON that nests deeper than `most`, by its brackets alone: nothing has been built yet."""
+    """Refuse JSON that nests deeper than `most`, by its brackets alone: nothing has been built yet.
+
+    The largest body takes a tenth of a second, whatever is in it: everybody else waits meanwhile.
+    """
     if body.count(b"[") + body.count(b"{") <= most:
         return
-    depth = 0
-    for match in _BRACKETS_AND_STRINGS.finditer(body):
-        first = body[match.start()]
-        if first in b"[{":
-            depth += 1
-            if depth > most:
-                raise bad_request(None, f"the body nests deeper than {most} levels", "json_too_deep")
-        elif first in b"]}":
-            depth -= 1
+    # Without what a backslash makes harmless, a text begins and ends at every other quote.
+    letters = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    in_text = np.bitwise_xor.accumulate(letters == _QUOTE)
+    brackets = letters[_IS_BRACKET[letters] & ~in_text]
+    depth = np.cumsum((brackets & _OPENS).astype(np.int8) - 1, dtype=np.int32)
+    if depth.max(initial=0) > most:
+        raise bad_request(None, f"the body nests deeper than {most} levels", "json_too_deep")
 
 
 def check_count(param: str, count: int, most: int, what: str) -> None:

@@ -38,9 +38,11 @@ class ServerCollector(Collector):
         gauges = [
             ("requests_running", "num_requests_running", "Sequences that have a row", _of(report, "num_running")),
             ("requests_waiting", "num_requests_waiting", "Sequences that wait for a row", _of(report, "num_waiting")),
+            ("requests_paused", "", "Sequences whose clients do not read", _of(report, "num_paused")),
             ("kv_cache_usage_ratio", "kv_cache_usage_perc", "Share of the pages that requests hold", used),
             ("kv_cache_kept_ratio", "", "Share of the pages that are kept for requests to come", cached),
             ("requests_open", "", "Requests between the door and their last byte", service.admission.num_open),
+            ("unsent_bytes", "", "Bytes that lie ready for clients, here and in the kernel", service.unsent_bytes()),
             ("engine_ready", "", "1 while the engine answers", float(service.engine.state.is_ready)),
             ("engine_step_seconds", "", "How long the last step took", _of(report, "step_seconds")),
         ]
@@ -60,6 +62,7 @@ class ServerCollector(Collector):
             ("prefix_cache_hits", "prefix_cache_hits", "Prompt tokens found", statistics.num_cached_tokens),
             ("preemptions", "num_preemptions", "Sequences pushed back", _of(report, "num_preemptions")),
             ("engine_steps", "", "Steps since the engine started", _of(report, "num_steps")),
+            ("computed_tokens", "", "Tokens that went through the model", _of(report, "num_computed_tokens")),
             ("engine_deaths", "", "Times the engine process was lost", service.engine.state.num_deaths),
             ("requests_refused", "", "Requests refused because the queue was full", service.admission.num_refused),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagoda.engine.messages import NewTokens, Started, Update
+from pagoda.engine.messages import Embedded, NewTokens, Started, Update
 from pagoda.engine.output import RequestOutput
 from pagoda.observability.requests import RequestStatistics
 
@@ -17,6 +17,9 @@ class RequestObserver:
         match update:
             case NewTokens():
                 self._tokens(update, output)
+            case Embedded():
+                self.statistics.ended["stop"] += 1
+                self.statistics.whole.add(max(0.0, update.time - output.metrics.arrival_time))
             case Started():
                 found = self.statistics
                 found.queued.add(max(0.0, update.time - output.metrics.arrival_time))

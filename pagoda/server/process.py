@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +27,7 @@ from pagoda.engine.remote import RemoteEngine
 from pagoda.server.admission import Admission
 from pagoda.server.app import App
 from pagoda.server.config import ProcessSettings
+from pagoda.server.connection import Connection
 from pagoda.server.keys import KeyRing
 from pagoda.server.logs import set_up_logging
 from pagoda.server.observer import RequestObserver
@@ -39,6 +42,7 @@ from pagoda.weights.description import describe_model
 
 logger = logging.getLogger("pagoda.server")
 DRAIN_LOOK_SECONDS = 0.02
+LAST_SECONDS = 0.5
 EXIT_SETTINGS, EXIT_ADDRESS = 2, 3
 UNKNOWN_CONTEXT = 4096
 
@@ -73,6 +77,7 @@ def make_service(settings: ProcessSettings) -> Service:
         limits=settings.server.limits,
         fingerprint=f"pagoda-{settings.engine.compute}-{settings.engine.kv_cache_type}",
         observer=observer,
+        request_timeout=settings.server.queue.request_timeout,
     )
     engine.on_change = service.engine_changed
     return service
@@ -94,7 +99,12 @@ class HttpProcess:
             App(self._service, described(route_table(), self._service), listen),
             host=listen.host,
             port=listen.port,
-            http="httptools",
+            http=partial(  # type: ignore[arg-type]
+                Connection,
+                limits=settings.server.limits,
+                send_buffer_bytes=listen.send_buffer_bytes,
+                slow_reader_seconds=settings.server.queue.slow_reader_seconds,
+            ),
             loop="uvloop",
             ws="none",
             lifespan="off",
@@ -107,13 +117,16 @@ class HttpProcess:
             ssl_keyfile=listen.tls_key,
         )
         self._server = QuietServer(config)
+        self._service.unsent_bytes = self._unsent_bytes
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop)
+        # A Ctrl-C in the terminal goes to all processes at once; what counts is what the supervisor makes of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        loop.add_signal_handler(signal.SIGTERM, self._asked_to_stop)
         await self._service.engine.listen(Path(self._settings.engine_socket))
+        history = asyncio.ensure_future(self._service.history.keep())
         serving = asyncio.ensure_future(self._server.serve())
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.01)
@@ -124,6 +137,7 @@ class HttpProcess:
         except SystemExit:  # uvicorn leaves in this way when it cannot have its address
             return EXIT_ADDRESS
         finally:
+            history.cancel()
             await self._service.engine.close()
         return 0 if self._server.started else EXIT_ADDRESS
 
@@ -133,6 +147,10 @@ class HttpProcess:
         scheme = "https" if listen.tls_certificate else "http"
         name = f"[{listen.host}]" if ":" in listen.host else listen.host
         print(f"pagoda: listening on {scheme}://{name}:{port}", file=sys.stderr, flush=True)
+
+    def _unsent_bytes(self) -> int:
+        connections = self._server.server_state.connections
+        return sum(one.unsent_bytes() for one in connections if isinstance(one, Connection))
 
     def _asked_to_stop(self) -> None:
         if self._draining is not None:  # asked twice: now
@@ -152,12 +170,23 @@ class HttpProcess:
             await self._service.engine.close()  # they end in an error
             await asyncio.sleep(5 * DRAIN_LOOK_SECONDS)
         self._server.should_exit = True
+        # Clients may still read what is left of their answers, or send what nobody will read: they have as long.
+        await asyncio.sleep(max(LAST_SECONDS, deadline - time.monotonic()))
+        self._server.force_exit = True
+
+
+def allow_many_connections() -> None:
+    """Each is an open file, of which a process may have few unless it asks."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main(arguments: list[str]) -> int:
     die_with_parent()
     settings = msgspec.json.decode(arguments[0], type=ProcessSettings)
     set_up_logging(settings.server.log.log_level)
+    allow_many_connections()
     try:
         process = HttpProcess(settings)
     except PagodaError as error:

@@ -26,6 +26,11 @@ class Route:
     """The record that the body is read into."""
     is_open: bool = False
     """Answered without an API key."""
+    answers: tuple[str, ...] = ("application/json",)
+    """Content types of the answer."""
+    needs_engine: bool = False
+    """It may be refused for the time being."""
+    redirects: bool = False
 
 
 class RouteTable:
@@ -53,6 +58,7 @@ class RouteTable:
                 "invalid_request_error",
                 f"{path[:200]} takes {allowed}, not {method[:20]}",
                 code="method_not_allowed",
+                allow=allowed + (", HEAD" if "GET" in methods else ""),
             )
         return route, parameters
 

@@ -103,7 +103,7 @@ class FakeEngine:
 
     def check_clean(self) -> None:
         """Nothing of any request is left behind."""
-        assert not self.scheduler.has_work
+        assert not self.scheduler.has_work and not self.scheduler.board.sequences
         assert not self.scheduler.board.in_flight
         assert not self.executor.num_in_flight
         assert len(self.loop._answers) == 0 and not self.loop._answers._answers

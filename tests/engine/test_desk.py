@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from pagoda.core.errors import EngineError, InvalidRequest
+from pagoda.core.errors import DeadlineExceeded, EngineError, InvalidRequest
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.desk import Delivery, RequestDesk
-from pagoda.engine.messages import Aborted, AbortRequest, AddRequest, Message, NewTokens
+from pagoda.engine.messages import (
+    Aborted,
+    AbortRequest,
+    AddRequest,
+    Message,
+    NewTokens,
+    PauseRequest,
+    ResumeRequest,
+)
 from pagoda.text import Tokenizer
 
 
@@ -116,6 +125,77 @@ def test_a_lost_engine_ends_what_was_shown_and_keeps_the_rest(desk: RequestDesk,
         assert engine.added() == ["shown", "hidden", "hidden"]
         desk.take([NewTokens("hidden", 0, 1.0, (40,), finish_reason="length")])
         assert (await third).outputs[0].token_ids == [40], "the first engine's tokens count for nothing"
+
+    asyncio.run(talk())
+
+
+def test_a_request_pauses_while_its_caller_is_busy_and_goes_on_when_it_looks_again(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(max_unread=3))
+        desk.take([NewTokens("a", 0, 1.0, tuple(range(20, 40)))])
+        await task
+        assert len(engine.sent) == 1, "a caller that waits for more is not busy, however much comes at once"
+        desk.take([NewTokens("a", 0, 1.0, (20, 21, 22))])
+        assert len(engine.sent) == 1
+        desk.take([NewTokens("a", 0, 1.0, (23,)), NewTokens("a", 0, 1.0, (24,))])
+        assert engine.sent[1:] == [PauseRequest("a")]
+        output = await anext(stream)
+        assert output.metrics.last_token_time is not None and output.metrics.last_token_time > 1.0
+        assert engine.sent[2:] == [ResumeRequest("a")] and output.outputs[0].token_ids[-5:] == [20, 21, 22, 23, 24]
+        desk.take([NewTokens("a", 0, 1.0, (25,) * 9, finish_reason="length")])
+        assert len(engine.sent) == 3, "one that is finished has nothing to pause"
+        assert (await anext(stream)).finished
+
+    asyncio.run(talk())
+
+
+def test_a_caller_that_sets_no_limit_is_never_waited_for(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a")
+        desk.take([NewTokens("a", 0, 1.0, (20,))])
+        await task
+        desk.take([NewTokens("a", 0, 1.0, (20,) * 1000)])
+        assert len(engine.sent) == 1
+        await stream.aclose()
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_ends_a_request_that_waits(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        _, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.02))
+        with pytest.raises(DeadlineExceeded, match="not finished after"):
+            await task
+        assert engine.sent[1:] == [AbortRequest("a")] and len(desk) == 0
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_frees_the_engine_though_the_caller_is_busy(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(has_shown=True, deadline=time.monotonic() + 0.02))
+        desk.take([NewTokens("a", 0, 1.0, (20,))])
+        await task
+        while len(engine.sent) == 1:
+            await asyncio.sleep(0.005)
+        desk.take([NewTokens("a", 0, 1.0, (), finish_reason="abort"), Aborted("a")])
+        desk.lose_engine(EngineError("gone"))
+        desk.resubmit()
+        with pytest.raises(DeadlineExceeded):
+            await anext(stream)
+        assert engine.sent[1:] == [AbortRequest("a")], "told once, and never run again"
+
+    asyncio.run(talk())
+
+
+def test_a_deadline_after_the_end_changes_nothing(desk: RequestDesk, engine: Engine):
+    async def talk() -> None:
+        stream, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.01))
+        desk.take([NewTokens("a", 0, 1.0, (20,), finish_reason="length")])
+        await asyncio.sleep(0.03)
+        assert (await task).finished and len(engine.sent) == 1
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
 
     asyncio.run(talk())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pagoda.core.errors import CapacityError, InvalidRequest
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
-from pagoda.engine.messages import AbortRequest, PushBackRequest, StopSequence
+from pagoda.engine.messages import AbortRequest, PauseRequest, PushBackRequest, ResumeRequest, StopSequence
 from pagoda.scheduler.log import load_log
 from pagoda.scheduler.replay import replay
 from tests.engine.fake_engine import FULL, MODEL, WINDOW, FakeEngine, Shape, request
@@ -296,6 +296,41 @@ def test_a_saved_log_reproduces_every_plan(tmp_path: Path):
     engine.scheduler.log.save(tmp_path / "decisions.log")
     report = replay(load_log(tmp_path / "decisions.log"))
     assert report.first_difference == "" and report.num_plans == len(engine.executor.plans)
+
+
+@pytest.mark.parametrize("num_drafts", [0, 2])
+@pytest.mark.parametrize("lateness", [0, 3])
+def test_pauses_change_no_answer(lateness: int, num_drafts: int):
+    engine = FakeEngine(Shape(lateness, num_drafts, num_pages=24, max_num_seqs=4))
+    rng = random.Random(lateness + num_drafts)
+    for one in mixed_requests(seed=9, count=16):
+        engine.add(one)
+    paused: set[str] = set()
+
+    def disturb(number: int) -> None:
+        if number % 3 == 0 and number < 600:
+            paused.add(name := f"r{rng.randrange(16)}")
+            engine.send(PauseRequest(name))
+        if paused and (number % 7 == 0 or not engine.loop.has_work):
+            paused.remove(name := rng.choice(sorted(paused)))
+            engine.send(ResumeRequest(name))
+
+    engine.run(disturb)
+    engine.check_answers()
+    engine.check_clean()
+    engine.check_replay()
+
+
+def test_a_loop_whose_requests_are_all_paused_has_no_work():
+    engine = FakeEngine(Shape(lateness=2))
+    engine.add(request("r", [1, 2], max_tokens=20, ignore_eos=True))
+    engine.step()
+    engine.send(PauseRequest("r"))
+    engine.run(most=10)
+    assert not engine.loop.has_work and not engine.executor.num_in_flight
+    engine.send(ResumeRequest("r"))
+    engine.run()
+    engine.check_answers()
 
 
 def test_an_idle_loop_has_no_work_and_tells_nothing():

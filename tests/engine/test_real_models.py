@@ -111,6 +111,34 @@ def test_bytes_say_nearly_always_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_smollm2_embeds_as_transformers_does(smollm2_path: Path, pooling: str, capsys: pytest.CaptureFixture[str]):
+    settings = {"max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 64}
+    with LLM(smollm2_path, compute="f32", **settings) as llm:
+        outputs = llm.embed(PROMPTS, pooling=pooling, use_tqdm=False)
+    with LLM(smollm2_path, **settings) as llm:
+        rounded = [output.embedding for output in llm.embed(PROMPTS, pooling=pooling, use_tqdm=False)]
+    torch.set_num_threads(2)
+    reference = load_reference(smollm2_path)
+    apart, cosines = [], []
+    for output, in_bytes in zip(outputs, rounded, strict=True):
+        assert output.embedding is not None and in_bytes is not None
+        with torch.no_grad():
+            ids = torch.tensor([output.prompt_token_ids])
+            states = reference(ids, output_hidden_states=True, use_cache=False).hidden_states[-1][0].double()
+        expected = states.mean(dim=0) if pooling == "mean" else states[-1]
+        expected = (expected / expected.norm()).numpy()
+        apart.append(abs(output.embedding - expected).max())
+        cosines.append(float(in_bytes @ expected))
+    with capsys.disabled():
+        print(
+            f"\n{pooling}: f32 at most {max(apart):.1e} apart, bytes at an angle of cosine {min(cosines):.5f} or more"
+        )
+    assert max(apart) < 1e-4
+    assert min(cosines) > 0.99
+
+
+@pytest.mark.slow
 def test_a_long_system_prompt_is_computed_once(smollm2_path: Path, capsys: pytest.CaptureFixture[str]):
     """32 questions behind 2,048 tokens. Two of them, run without the cache, show that there every token is computed."""
     with LLM(smollm2_path, max_model_len=2176, max_num_seqs=32) as llm:

@@ -21,12 +21,28 @@ from pagoda.core.request import Request
 from pagoda.engine import remote as remote_module
 from pagoda.engine.desk import Delivery
 from pagoda.engine.output import RequestOutput
+from pagoda.engine.questions import Stories, WhyQuestion
 from pagoda.engine.remote import RemoteEngine
+from pagoda.engine.wire import Alive, EngineInfo, Hello, Ready, frame
+from pagoda.scheduler.words import tell
 from pagoda.text import Tokenizer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 LONG = SamplingParams(temperature=0, max_tokens=450, ignore_eos=True)
 PROMPT = (20, 21, 22, 23)
+INFO = EngineInfo(
+    model="m",
+    model_path="/m",
+    vocab_size=8,
+    max_model_len=8,
+    max_num_seqs=1,
+    page_size=4,
+    num_pages=(8,),
+    weight_bytes=1,
+    cache_bytes=1,
+    kv_cache_type="f32",
+    compute="f32",
+)
 PATIENCE = 60.0  # a test that waits this long hangs
 
 
@@ -139,6 +155,32 @@ def test_leaving_a_stream_frees_its_pages(talk):
     talk(conversation)
 
 
+def test_a_question_is_answered_between_two_steps(talk):
+    async def conversation(place: Place) -> None:
+        with pytest.raises(EngineError, match="no engine"):
+            await place.remote.ask(WhyQuestion("call"))
+        process = place.start_engine()
+        await place.ready()
+        waiting = asyncio.create_task(last(place.stream("call-0", LONG)))
+        other = place.stream("other", LONG)
+        await anext(other)
+        content = await place.remote.ask(WhyQuestion("call"))
+        assert isinstance(content, Stories) and not waiting.done()
+        assert [story.request_id for story in content.stories] == ["call-0"]
+        lines = tell(content.stories[0])
+        assert "queued with 4 prompt tokens" in lines[0] and "started" in lines[1]
+        assert await place.remote.ask(WhyQuestion("nobody")) == Stories(())
+        assert (await waiting).finished
+        os.kill(process.pid, signal.SIGSTOP)
+        asking = asyncio.create_task(place.remote.ask(WhyQuestion("call")))
+        await asyncio.sleep(0.05)
+        process.kill()
+        with pytest.raises(EngineError, match="stopped"):
+            await asking
+
+    talk(conversation)
+
+
 def test_requests_wait_for_an_engine_that_is_still_loading(talk):
     async def conversation(place: Place) -> None:
         waiting = asyncio.create_task(last(place.stream("early", GREEDY)))
@@ -180,7 +222,7 @@ def test_after_a_kill_what_showed_nothing_is_run_again_and_the_rest_hears_of_it(
 
 
 def test_an_engine_that_hangs_is_killed(talk, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote_module, "SHORTEST_HANG_SECONDS", 1.0)
+    monkeypatch.setattr(remote_module, "LONGEST_SILENCE_SECONDS", 1.0)
 
     async def conversation(place: Place) -> None:
         process = place.start_engine()
@@ -191,6 +233,47 @@ def test_an_engine_that_hangs_is_killed(talk, monkeypatch: pytest.MonkeyPatch):
         place.start_engine()
         assert (await waiting).finished
         assert "hung" in place.remote.state.last_words or place.remote.state.num_deaths == 1
+
+    talk(conversation)
+
+
+def test_requests_that_come_do_not_hide_that_the_engine_hangs(talk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(remote_module, "LONGEST_SILENCE_SECONDS", 1.0)
+
+    async def conversation(place: Place) -> None:
+        process = place.start_engine()
+        await place.ready()
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = []
+        while process.poll() is None:
+            waiting.append(asyncio.create_task(last(place.stream(str(len(waiting)), GREEDY))))
+            await asyncio.sleep(0.1)
+        assert process.returncode == -signal.SIGKILL
+        place.start_engine()
+        assert all(output.finished for output in await asyncio.gather(*waiting))
+
+    talk(conversation)
+
+
+def test_a_long_step_is_no_hang_until_it_is_much_too_long(talk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(remote_module, "LONGEST_SILENCE_SECONDS", 1.0)
+
+    async def conversation(place: Place) -> None:
+        asleep = "import signal, time; signal.signal(signal.SIGUSR1, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+        with subprocess.Popen([sys.executable, "-c", asleep], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            _, writer = await asyncio.open_unix_connection(place.socket)
+            for record in (Hello(process.pid), Ready(INFO)):
+                writer.write(frame(record))
+            for number in range(20):
+                await asyncio.sleep(0.1)
+                writer.write(frame(Alive(2.0 * number)))
+            assert process.poll() is None, "it said that it works"
+            while process.poll() is None:
+                writer.write(frame(Alive(61.0)))
+                await asyncio.sleep(0.1)
+            assert process.returncode == -signal.SIGKILL
+            writer.close()
 
     talk(conversation)
 

@@ -14,15 +14,20 @@ from pagoda.engine.messages import (
     Aborted,
     AbortRequest,
     AddRequest,
+    Embedded,
     NewTokens,
+    PauseRequest,
     PromptScores,
     PushBackRequest,
     Rejected,
+    ResumeRequest,
     Started,
     StopSequence,
 )
+from pagoda.engine.questions import Answer, Ask, NoAnswer, Stories, WhyQuestion
 from pagoda.engine.wire import (
     MAX_FRAME_BYTES,
+    Alive,
     Broken,
     FrameDecoder,
     FromEngine,
@@ -33,24 +38,39 @@ from pagoda.engine.wire import (
     ToEngine,
     frame,
 )
+from pagoda.scheduler.decisions import Decision, Reason
+from pagoda.scheduler.words import Story
 
 SCORE = TokenLogprob(7, -0.5, 2, (3, 7), (-0.25, -0.5))
-REPORT = Report(1.5, 2, 3, 4, (5,), (6,), 7, 8, 9, 10, 11, 0.125)
+REPORT = Report(1.5, 2, 3, 4, (5,), (6,), 7, 8, 9, 10, 11, 0.125, 12)
 UPDATES = (
     Started("a", 1.0, -(2**63), 32),
     NewTokens("a", 1, 2.0, (5, 6), (SCORE, SCORE), "stop", 6),
     NewTokens("b", 0, 2.0, ()),
     PromptScores("a", ((1, SCORE),)),
+    Embedded("a", 2.0, b"\0\0\x80\x3f"),
     Rejected.of("c", CapacityError("too long")),
     Aborted("d"),
 )
-FROM_ENGINE: list[FromEngine] = [Hello(12), Loading(1, 2), Published(UPDATES, REPORT), Broken("why")]
+STORY = Story("a-0", (Decision(3, "a-0", 0, Reason.QUEUED, (5, 0)),), {3: 0.25})
+FROM_ENGINE: list[FromEngine] = [
+    Hello(12),
+    Loading(1, 2),
+    Published(UPDATES, REPORT),
+    Answer(7, Stories((STORY,))),
+    Answer(8, NoAnswer("why not")),
+    Alive(1.5),
+    Broken("why"),
+]
 SAMPLING = SamplingParams(n=2, stop=("x",), logit_bias={3: -1.0}, seed=5, max_tokens=None)
 TO_ENGINE: list[ToEngine] = [
     AddRequest(Request(request_id="a", prompt_token_ids=(1, 2), sampling=SAMPLING, media_digests=(b"d",))),
     AbortRequest("a"),
     StopSequence("a", 1),
     PushBackRequest("a"),
+    PauseRequest("a"),
+    ResumeRequest("a"),
+    Ask(7, WhyQuestion("a")),
 ]
 
 

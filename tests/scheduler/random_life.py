@@ -1,4 +1,4 @@
-"""A random life for a scheduler: requests come, fork, finish, are cancelled and pushed back; results come late."""
+"""A random life for a scheduler: requests come, fork, pause, end, are cancelled and pushed back; results come late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import CapacityError
 from pagoda.core.plan import StepPlan
 from pagoda.kv_cache import KVCacheManager, extend_chain, root_hash
-from pagoda.scheduler import Cancel, DecisionLog, Finished, PageNames, PushBack, Scheduler, StepOutcome, Stop, Submit
+from pagoda.scheduler import (
+    Cancel,
+    DecisionLog,
+    Finished,
+    PageNames,
+    Pause,
+    PushBack,
+    Resume,
+    Scheduler,
+    StepOutcome,
+    Stop,
+    Submit,
+)
 from pagoda.scheduler.decisions import Decision, Reason
 from pagoda.scheduler.draft import plan_digest
 from tests.scheduler.paper_device import VOCABULARY, PaperDevice
@@ -76,6 +88,7 @@ class RandomLife:
     plans: list[bytes] = field(default_factory=list)
     pending: deque[LateStep] = field(default_factory=deque)
     num_finished: int = 0
+    paused: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -106,6 +119,10 @@ class RandomLife:
             self.scheduler.push_back(PushBack(self.random.choice(list(self.row_of.values()))))
         if self.random.random() < 0.02 and self.row_of:
             self.stop(self.random.choice(list(self.row_of.values())))
+        if self.random.random() < 0.08 and self.unfinished:
+            self.pause(self.random.choice(list(self.unfinished)))
+        if self.random.random() < 0.08 and self.paused:
+            self.resume(self.random.choice(sorted(self.paused)))
         self.time += 0.01
         self._turn()
 
@@ -148,7 +165,15 @@ class RandomLife:
         for number in self.scheduler.cancel(Cancel(request_id)):
             self.answers.pop(number, None)
         assert request_id not in {answer.request_id for answer in self.answers.values()}
-        del self.unfinished[request_id]
+        self._ended(request_id)
+
+    def pause(self, request_id: str) -> None:
+        self.scheduler.pause(Pause(request_id))
+        self.paused.add(request_id)
+
+    def resume(self, request_id: str) -> None:
+        self.scheduler.resume(Resume(request_id))
+        self.paused.remove(request_id)
 
     def stop(self, number: int) -> None:
         if number in self.answers and self.answers[number].num_computed >= self.answers[number].num_prompt:
@@ -160,6 +185,7 @@ class RandomLife:
         for row in plan.stopped:
             self.row_of.pop(row, None)
         for start in plan.started:
+            assert start.request_id not in self.paused, "a paused request was started"
             assert start.row not in self.row_of, "a row was given away twice"
             self.row_of[start.row] = start.sequence
             answer = self.answers.get(start.sequence)
@@ -185,6 +211,7 @@ class RandomLife:
         for row, number, tokens in zip(plan.rows, plan.sequences, plan.num_tokens, strict=True):
             assert self.row_of[int(row)] == int(number)
             answer = self.answers[int(number)]
+            assert answer.request_id not in self.paused, "a paused request was given tokens"
             first = answer.num_computed // self.page_size
             last = (answer.num_computed + int(tokens) - 1) // self.page_size
             for group, pages in enumerate(self.tables[int(row)]):
@@ -232,10 +259,22 @@ class RandomLife:
         self.num_finished += 1
         self.unfinished[answer.request_id] -= 1
         if not self.unfinished[answer.request_id]:
-            del self.unfinished[answer.request_id]
+            self._ended(answer.request_id)
+
+    def _ended(self, request_id: str) -> None:
+        del self.unfinished[request_id]
+        self.paused.discard(request_id)
 
     def drain(self, limit: int = 20_000) -> None:
-        """Let everything finish; it must, and nothing may be left over."""
+        """Let everything finish; it must, and nothing may be left over. Those that are paused stop nobody."""
+        for _ in range(limit):
+            if not self.unfinished.keys() - self.paused:
+                break
+            self._turn()
+        assert self.unfinished.keys() == self.paused, f"stuck with {self.unfinished}, paused {self.paused}"
+        assert not self.scheduler.has_work
+        for request_id in sorted(self.paused):
+            self.resume(request_id)
         for _ in range(limit):
             if not self.unfinished:
                 break

@@ -167,3 +167,18 @@ def test_a_well_formed_lie_ends_in_a_typed_error_or_in_a_report(tmp_path: Path, 
 def test_an_empty_log_has_no_entries() -> None:
     assert len(DecisionLog()) == 0
     assert list(DecisionLog()) == []
+
+
+def test_the_newest_decisions_without_those_before_a_step() -> None:
+    log = lived().scheduler.log
+    everything = log.decisions()
+    assert len(everything) > 20
+    assert log.newest(10_000) == everything
+    assert log.newest(7) == everything[-7:]
+    assert log.newest(10_000, 40) == [decision for decision in everything if decision.step_id >= 40]
+    assert log.newest(10_000, 999) == []
+
+
+def test_the_newest_decisions_reach_into_the_segment_before() -> None:
+    log = lived(segment_entries=50).scheduler.log
+    assert log.newest(10_000) == log.decisions()

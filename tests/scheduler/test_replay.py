@@ -72,7 +72,7 @@ def test_a_forged_decision_is_caught() -> None:
     index = places(log, DecisionEntry)[30]
     entry = log.entries[index]
     assert isinstance(entry, DecisionEntry)
-    other = Reason.PAUSED if entry.decision.reason is not Reason.PAUSED else Reason.QUEUED
+    other = Reason.SAT_OUT if entry.decision.reason is not Reason.PAUSED else Reason.QUEUED
     lie = DecisionEntry(msgspec.structs.replace(entry.decision, reason=other))
     assert "noted" in replay(tampered(log, index, lie)).first_difference
 

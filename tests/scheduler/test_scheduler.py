@@ -154,7 +154,7 @@ def test_after_too_many_times_it_starts_with_a_promise_and_stays() -> None:
     while young.number in desk.scheduler.board.sequences:
         desk.step(*(["young"] if desk.scheduler.board.rows.known[young.row] == 20 else []))
     assert desk.reasons("young").count(Reason.PREEMPTED) == 2
-    assert Reason.PAUSED not in desk.reasons("young")
+    assert Reason.SAT_OUT not in desk.reasons("young")
 
 
 def test_an_older_one_sits_out_when_nobody_may_be_pushed_back() -> None:
@@ -169,7 +169,7 @@ def test_an_older_one_sits_out_when_nobody_may_be_pushed_back() -> None:
     assert young.table is not None and young.table.promised == [3]
     for _ in range(6):
         desk.step()
-    assert desk.last("old", Reason.PAUSED).values == (1, 0, 6)
+    assert desk.last("old", Reason.SAT_OUT).values == (1, 0, 6)
     assert young.state is State.RUNNING
     desk.step("young")
     assert desk.tokens(desk.step()) == {"old": 1}

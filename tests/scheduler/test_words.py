@@ -5,9 +5,9 @@ import string
 import pytest
 
 from pagoda.core.errors import CapacityError, PagodaError
-from pagoda.scheduler import Cancel, PushBack
+from pagoda.scheduler import Cancel, Pause, PushBack, Resume
 from pagoda.scheduler.decisions import Decision, Reason
-from pagoda.scheduler.words import SENTENCES, explain, sentence
+from pagoda.scheduler.words import SENTENCES, explain, find_stories, sentence, tell
 from tests.scheduler.desk import Desk, text
 
 
@@ -55,7 +55,15 @@ def situations() -> dict[Reason, Decision]:
     pages.scheduler.push_back(PushBack(pages.sample("young").number))
     for _ in range(8):
         pages.step()
-    for desk in (rows, samples, waiter, pages):
+
+    one_row = Desk(max_num_seqs=1)
+    one_row.submit("slow", text(0, 9))
+    one_row.step()
+    one_row.scheduler.pause(Pause("slow"))
+    one_row.submit("quick", text(100, 9))
+    one_row.step()
+    one_row.scheduler.resume(Resume("slow"))
+    for desk in (rows, samples, waiter, pages, one_row):
         met |= {decision.reason: decision for decision in desk.scheduler.log.decisions()}
     return met
 
@@ -80,6 +88,9 @@ def test_every_reason_is_met_and_has_a_sentence_for_its_numbers() -> None:
         (Reason.WAITS_FOR_RESULTS, "pushed back with 1 step(s) still on the device; queues again when they are back"),
         (Reason.FORKED, "forked from sample 0 after 10 shared tokens (1 page(s) copied)"),
         (Reason.CANCELLED, "cancelled"),
+        (Reason.PAUSED, "paused: nobody takes what it says; it keeps its 3 page(s) until somebody needs them"),
+        (Reason.MADE_WAY, "made way while it was paused: its row or its 3 page(s) were needed by quick"),
+        (Reason.CONTINUED, "somebody takes what it says again; it had kept 0 page(s)"),
     ],
 )
 def test_sentences_read_like_this(reason: Reason, expected: str) -> None:
@@ -110,6 +121,18 @@ def test_samples_are_told_apart() -> None:
     lines = explain(desk.scheduler.log.as_file(), "a")
     assert any("sample 1: forked" in line for line in lines)
     assert any("sample 0: started" in line for line in lines)
+
+
+def test_a_name_finds_the_request_and_the_numbered_ones_of_a_call() -> None:
+    desk = Desk()
+    for request_id in ("call-0", "call-1", "call-x", "other-0", "call"):
+        desk.submit(request_id, text(0, 5))
+    desk.step()
+    log = desk.scheduler.log
+    assert [story.request_id for story in find_stories(log, "call")] == ["call-0", "call-1", "call"]
+    (story,) = find_stories(log, "call-1")
+    assert tell(story) == explain(log.as_file(), "call-1")
+    assert find_stories(log, "nobody") == []
 
 
 def test_a_request_that_the_log_does_not_know() -> None:

@@ -62,6 +62,10 @@ class RunningServer:
                 found["http"] = pid
         return found
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 

@@ -55,6 +55,15 @@ def test_the_time_to_come_back_follows_from_how_fast_requests_end():
     assert admission.retry_after(3) == 1.0, "nothing is under way"
 
 
+def test_a_full_queue_is_known_before_anything_is_made_of_a_request():
+    admission = Admission(QueueConfig(max_queued_requests=1), num_rows=1)
+    admission.check_room()
+    with admission.enter(NOBODY, 2, 1), pytest.raises(ApiError, match="queue is full"):
+        admission.check_room()
+    admission.check_room()
+    assert admission.num_open == 0 and admission.num_refused == 1
+
+
 def test_a_server_that_drains_takes_nothing():
     admission = Admission(QueueConfig(), num_rows=1)
     admission.is_draining = True

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
 
 from pagoda.server.route_table import ROUTES
 from tests.server.conftest import OPTIONS
+from tests.server.raw_http import answer_to, head, status_of
 from tests.server.running import RunningServer
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
@@ -40,9 +43,42 @@ def test_every_route_but_health_needs_the_key(guarded: RunningServer, route):
     assert right.status_code != 401 and other.status_code != 401
 
 
+PATHS = sorted({re.sub(r"{\w+}", "tiny", route.path) for route in ROUTES})
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+CLOSING = [("Content-Length", "0"), ("Connection", "close")]
+OPEN_PATHS = {route.path for route in ROUTES if route.is_open}
+
+
+def test_what_is_open():
+    assert {"/health", "/ready", "/session"} == OPEN_PATHS, "a session begins with the key in the body"
+
+
+def disguises(path: str) -> list[str]:
+    """Other ways to write a path, some of which a careless server takes for one that is open."""
+    first, rest = path[1:2], path[2:]
+    return [
+        *(path, f"{path}/", f"/{path}", f"{path}?a=1", f"{path};a", f"{path}%00", f"{path}%2F", f"{path}/."),
+        *(f"/%{ord(first or '/'):02x}{rest}", f"/health/..{path}", f"/health%2F..{path}", f"/ready/../{path[1:]}"),
+        *(path.upper(), f"/health%3F{path}", f"//localhost{path}", f"/.{path}"),
+    ]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_method_and_no_spelling_of_a_path_gets_by_without_the_key(guarded: RunningServer, path: str):
+    for written in disguises(path):
+        for method in METHODS if written == path else ("GET", "POST"):
+            answer, _ = answer_to(guarded.url, [head(method, written, CLOSING)])
+            status = status_of(answer)
+            if unquote(written.partition("?")[0]) in OPEN_PATHS:
+                assert status in (200, 401, 405), (method, written)
+            else:
+                assert status == 401, (method, written)
+
+
 def test_what_is_not_there_needs_the_key_too(guarded: RunningServer):
     with guarded.client() as client:
         assert client.get("/nowhere").status_code == 401
+        assert client.options("/v1/models", headers={"Origin": guarded.url}).status_code == 401
         assert SECRET not in "".join(guarded.log)
 
 
@@ -84,6 +120,9 @@ def test_deep_json_is_refused(client: httpx.Client):
 def test_pages_from_elsewhere_are_kept_out(client: httpx.Client):
     assert client.get("/v1/models", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+    for odd in ("[", "[::1", "a]b", "http://[", "null", "\xff"):
+        assert client.get("/v1/models", headers={"Host": odd.encode("latin-1")}).status_code == 403
+        assert client.get("/v1/models", headers={"Origin": odd.encode("latin-1")}).status_code == 403
     assert client.get("/v1/models", headers={"Origin": str(client.base_url).rstrip("/")}).status_code == 200
 
 
@@ -92,6 +131,7 @@ def test_what_is_not_there(client: httpx.Client):
     assert response.status_code == 404 and response.json()["error"]["code"] == "unknown_url"
     response = client.get("/v1/chat/completions")
     assert response.status_code == 405 and "POST" in response.json()["error"]["message"]
+    assert response.headers["allow"] == "POST"
 
 
 def test_a_request_id_is_given_back(client: httpx.Client):

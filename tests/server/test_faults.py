@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import OPTIONS
+from tests.server.raw_http import connect, head
 from tests.server.running import RunningServer
 
 BODY: dict[str, Any] = {
@@ -77,6 +79,37 @@ def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: Ru
             rest = [line for line in lines if line]
         assert rest[-1] == "data: [DONE]"
     assert own_server.wait() == 0
+
+
+def test_clients_that_neither_read_nor_finish_do_not_keep_a_server_from_stopping(tiny_folder: Path):
+    with RunningServer(tiny_folder, *OPTIONS, "--drain-seconds", "1", "--max-body-seconds", "600") as server:
+        server.wait_until_ready()
+        body = json.dumps(BODY | {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}).encode()
+        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start = head("POST", "/v1/chat/completions", fields)
+        with connect(server.url, receive_buffer=1024) as deaf, connect(server.url) as slow:
+            deaf.sendall(start + body)
+            slow.sendall(start + body[:10])
+            with server.client() as client:
+                deadline = time.monotonic() + 10
+                while time.monotonic() < deadline and "generated_tokens_total" not in client.get("/metrics").text:
+                    time.sleep(0.02)
+            time.sleep(0.5)
+            server.signal(signal.SIGTERM)
+            assert server.wait(30) == 0
+
+
+def test_a_ctrl_c_reaches_all_processes_and_drains_all_the_same(tiny_folder: Path):
+    with RunningServer(tiny_folder, *OPTIONS) as server:
+        server.wait_until_ready()
+        chat = ("POST", "/v1/chat/completions")
+        with server.client() as client, client.stream(*chat, json=BODY | {"stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            for pid in (server.pid, *server.children().values()):
+                os.kill(pid, signal.SIGINT)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        assert server.wait(30) == 0
 
 
 def test_an_engine_that_dies_again_and_again_ends_the_server(own_server: RunningServer):

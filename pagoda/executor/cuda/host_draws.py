@@ -57,12 +57,12 @@ class HostDraws:
         self._state.observe(drawers, sampled.token_ids)
         return sampled
 
-    def result(self, step_id: int, asked: Asked, sampled: SampledTokens, scores: PromptScores) -> StepResult:
+    def result(self, step_id: int, asked: Asked, sampled: SampledTokens) -> StepResult:
         logprobs = logprobs_by_entry(sampled, asked.drawing)
         broken: frozenset[int] = frozenset()
         if sampled.is_broken is not None:
             broken = frozenset(asked.drawing[sampled.is_broken].tolist())
-        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
+        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, broken=broken)
 
     def score_prompts(
         self, counts: Counts, asked: Asked, num_tokens: IntArray, logits_of: Callable[[IntArray], np.ndarray]

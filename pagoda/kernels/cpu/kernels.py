@@ -58,8 +58,8 @@ class CpuKernels:
     def recorder(self, layers: list[KVPages]) -> Recorder:
         return Recorder(self._weights, layers, self.compute == "int8")
 
-    def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int) -> Program:
-        return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set)
+    def compile(self, recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None = None) -> Program:
+        return Program(recorder, logits, max_tokens, self.num_threads, self.instruction_set, kept)
 
     def sample(self, logits: FloatArray, batch: SamplingBatch) -> SampledTokens:
         return self._sampler.sample(logits, batch)

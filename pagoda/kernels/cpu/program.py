@@ -61,7 +61,13 @@ class Program:
     """Everything the library reads is kept alive here."""
 
     def __init__(
-        self, recorder: Recorder, logits: Symbol, max_tokens: int, num_threads: int, instructions: str
+        self,
+        recorder: Recorder,
+        logits: Symbol,
+        max_tokens: int,
+        num_threads: int,
+        instructions: str,
+        kept: Symbol | None = None,
     ) -> None:
         self._recorder = recorder
         self._num_threads = num_threads
@@ -69,10 +75,12 @@ class Program:
         self._library = native.load_library()
         self._max_tokens = max_tokens
         self._own = own_values(recorder.instructions, logits)
-        self._places = assign_places(recorder.instructions, logits, self._own)
+        self._kept = kept
+        self._places = assign_places(recorder.instructions, logits, self._own, kept)
         self._logits_place = self._places[logits.value]
         self._num_logits = logits.width
         self._memory: list[Any] = []
+        self._kept_memory: FloatArray | None = None
         self._head_width = max(pages.values.shape[-1] for pages in recorder.layers)
         self._program = self._lay_out()
         self._logits_record = self._buffers[self._logits_place]
@@ -110,6 +118,11 @@ class Program:
             if problem:
                 raise IndexError(PROBLEMS[problem])
             return logits
+
+    def kept(self, num_tokens: int) -> FloatArray:
+        """Of the last run: the value that was to be kept, for its first tokens. The next run writes over it."""
+        assert self._kept is not None and self._kept_memory is not None
+        return self._kept_memory[:num_tokens, : self._kept.width]
 
     def _take(self, batch: RaggedBatch, logit_rows: IntArray) -> StepInputs:
         if len(batch.page_tables) != self._inputs.num_groups:
@@ -202,6 +215,8 @@ class Program:
                 memory = aligned_floats(max(self._max_tokens, self._num_threads), record.stride)
                 self._memory.append(memory)
                 record.data = address(memory)
+                if self._kept is not None and place == self._places[self._kept.value]:
+                    self._kept_memory = memory
         return buffers
 
     def _make_ropes(self) -> Any:
@@ -235,14 +250,18 @@ def own_values(instructions: list[Recorded], logits: Symbol) -> frozenset[int]:
     return frozenset(symbol.value for symbol in symbols if isinstance(symbol, Symbol)) - {logits.value}
 
 
-def assign_places(instructions: list[Recorded], logits: Symbol, own: frozenset[int]) -> dict[int, int]:
-    """A buffer for each value. Values of one width that are never alive together share one."""
+def assign_places(
+    instructions: list[Recorded], logits: Symbol, own: frozenset[int], kept: Symbol | None = None
+) -> dict[int, int]:
+    """A buffer for each value. Values of one width that are never alive together share one; `kept` outlives the run."""
     last_use: dict[int, int] = {}
     for index, recorded in enumerate(instructions):
         for symbol in (*recorded.reads, *recorded.writes):
             if isinstance(symbol, Symbol):
                 last_use[symbol.value] = index
-    last_use[logits.value] = len(instructions)
+    for symbol in (logits, kept):
+        if symbol is not None:
+            last_use[symbol.value] = len(instructions)
     places: dict[int, int] = {}
     free: dict[Hashable, list[int]] = {}
 

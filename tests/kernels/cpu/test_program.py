@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.kernels.base import RaggedBatch
+from pagoda.kernels.base import KVPages, RaggedBatch
 from pagoda.kernels.cpu import CpuKernels
 from pagoda.kernels.cpu import program as program_module
 from pagoda.kernels.cpu.program import Program
 from pagoda.kernels.cpu.recorder import Operation
+from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kernels.symbol import Symbol
 from pagoda.models import Model
 from tests.kernels.cpu.families import FAMILIES, NativeRunner, make_family
@@ -178,7 +180,7 @@ def test_sharing_buffers_and_leaving_barriers_out_change_nothing(family: str, mo
     runner = NativeRunner(model, CpuKernels(3))
     shared = [runner.step(step) for step in steps]
 
-    def own_place_each(instructions, _logits, _own):
+    def own_place_each(instructions, _logits, _own, _kept):
         written = [
             symbol.value for recorded in instructions for symbol in recorded.writes if isinstance(symbol, Symbol)
         ]
@@ -240,7 +242,7 @@ def test_the_checks_notice_a_lost_value_and_a_lost_barrier(monkeypatch: pytest.M
     ]
     taken = adds[0].writes[0].value
 
-    def overwrite(instructions, logits, own):
+    def overwrite(instructions, logits, own, _kept):
         places = sound(instructions, logits, own)
         norm = next(r for r in instructions if r.operation is Operation.RMS_NORM and r.reads[0].value == taken)
         return {**places, norm.writes[0].value: places[taken]}
@@ -256,6 +258,34 @@ def test_logits_of_one_step_outlive_the_next():
     kept = first.copy()
     runner.step({"a": [4, 5, 6]})
     assert_same_bits(first, kept)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 9])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_value_that_is_kept_outlives_the_run(num_threads: int, num_tokens: int):
+    weight, scale = DenseWeight(normal(32, 32) / 6), DenseWeight(np.ones(32, np.float32))
+    kept: dict[str, Any] = {}
+
+    def forward(table: Any, batch: RaggedBatch, _layers: list[KVPages]) -> Any:
+        x = table.embed(table_of_inputs, batch.token_ids)
+        kept["x"] = table.rms_norm(table.linear(x, weight), scale, 1e-5)
+        x = kept["x"]
+        for _ in range(4):  # would take its place if it were free
+            x = table.add(table.linear(x, weight), x)
+        return x
+
+    table_of_inputs = DenseWeight(normal(12, 32, seed=3))
+    kernels = CpuKernels(num_threads)
+    layers = [kernels.new_pages(1, 16, 1, 16)]
+    batch = flat_batch(num_tokens)
+    recorder = kernels.recorder(layers)
+    output = recorder.take_rows(forward(recorder, recorder.batch(), layers), None)
+    program = kernels.compile(recorder, output, 12, kept=kept["x"])
+    for rows in ([], [num_tokens - 1]):
+        program.run(batch, np.array(rows, np.int32))
+        found = program.kept(num_tokens).copy()
+        forward(ReferenceOperators(), batch, layers)
+        np.testing.assert_allclose(found, kept["x"], atol=1e-5)
 
 
 def test_a_step_may_bring_arrays_of_any_integer_type_and_order():

@@ -31,8 +31,7 @@ async def tokenize(exchange: Exchange, service: Service) -> None:
     tokenizer = service.tokenizer
     most_bytes = service.max_model_len * exchange.limits.max_prompt_bytes_per_token
     if body.messages is not None:
-        variables = {"add_generation_prompt": body.add_generation_prompt}
-        _, token_ids = await read_conversation(body.messages, service.reader, exchange.limits, variables)
+        _, token_ids = await read_conversation(body, service.reader, exchange.limits)
     else:
         text, special = body.prompt or "", body.add_special_tokens is not False
         token_ids = await off_loop(len(text), lambda: tokenizer.encode(text, special, max_bytes=most_bytes))
@@ -51,7 +50,9 @@ async def detokenize(exchange: Exchange, service: Service) -> None:
     body = await exchange.read(DETOKENIZE)
     service.check_model(body.model)
     vocab_size = service.tokenizer.vocab_size
-    for number, token_id in enumerate(body.tokens):
-        if not 0 <= token_id < vocab_size:
-            raise bad_request(f"tokens[{number}]", f"{token_id} is no token; ids go from 0 to {vocab_size - 1}")
-    await exchange.json({"prompt": service.tokenizer.decode(body.tokens)})
+    if body.tokens and max(body.tokens) >= vocab_size:
+        number = next(number for number, token_id in enumerate(body.tokens) if token_id >= vocab_size)
+        message = f"{body.tokens[number]} is no token; ids go from 0 to {vocab_size - 1}"
+        raise bad_request(f"tokens[{number}]", message)
+    text = await off_loop(len(body.tokens), lambda: service.tokenizer.decode(body.tokens))
+    await exchange.json({"prompt": text})

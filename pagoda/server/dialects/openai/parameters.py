@@ -47,6 +47,8 @@ CHAT_ASKS_FOR_NOTHING: dict[str, tuple[Any, ...]] = {
 def sampling_params(body: Sampled, limits: Limits, **more: Any) -> SamplingParams:
     """`more` holds what chat and text completions call differently."""
     refuse_unsupported(body, ASKS_FOR_NOTHING)
+    if body.stream_options is not None and not body.stream:
+        raise bad_request("stream_options", "needs stream to be true")
     num_answers = body.n if body.n is not None else 1
     check_count("n", num_answers, limits.max_n, "answers")
     if body.best_of is not None and body.best_of != num_answers:
@@ -54,7 +56,7 @@ def sampling_params(body: Sampled, limits: Limits, **more: Any) -> SamplingParam
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     check_count("stop", len(stop), limits.max_stop, "stop strings")
     for text in stop:
-        if len(text) > limits.max_stop_bytes:
+        if len(text.encode()) > limits.max_stop_bytes:
             raise bad_request("stop", f"a stop string is longer than {limits.max_stop_bytes} bytes")
     given = {name: getattr(body, name) for name in SAME_NAME if getattr(body, name) is not None}
     for name in ("logprobs", "prompt_logprobs"):
@@ -77,8 +79,8 @@ def check_chat(body: ChatRequest) -> None:
     refuse_unsupported(body, CHAT_ASKS_FOR_NOTHING)
     if body.tools and body.tool_choice != "none":
         raise not_supported("tools", "calling tools")
-    if not body.messages:
-        raise bad_request("messages", "is empty; it needs at least one message")
+    if body.tool_choice not in (None, "none", "auto"):
+        raise bad_request("tool_choice", "needs tools to choose from")
 
 
 def chat_max_tokens(body: ChatRequest) -> int | None:

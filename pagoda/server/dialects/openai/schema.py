@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-Prompts = str | list[str | int | list[int]]
+from pagoda.core.sampling_params import MAX_INT32
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
+RequestId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+Int32 = Annotated[int, msgspec.Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
+Prompts = str | list[str | TokenId | list[TokenId]]
 """A text, texts, token ids, or lists of token ids; which of them is checked where it is read."""
 
 
@@ -71,16 +76,20 @@ class Sampled(msgspec.Struct, kw_only=True):
     typical_p: float | None = None
     repetition_penalty: float | None = None
     min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
-    allowed_token_ids: list[int] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    allowed_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     prompt_logprobs: int | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
+    timeout: float | None = None
+    """Ours: seconds after which the request is given up, as the header X-Request-Timeout says it, too."""
     cache_salt: str | None = None
-    request_id: str | None = None
+    request_id: RequestId | None = None
+    """What the answer is called, behind `chatcmpl-` or `cmpl-`."""
     return_token_ids: bool | None = None
+    """Give the token ids of prompt and answer beside their text."""
     # Known, and refused where they ask for something: a quiet no would be a lie.
     best_of: int | None = None
     use_beam_search: bool | None = None
@@ -105,8 +114,10 @@ class ChatRequest(Sampled, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None
+    """Open the answer's turn; the default, unless the last message is continued."""
+    continue_final_message: bool | None = None
+    """The answer goes on with the last message instead of following it."""
     chat_template_kwargs: dict[str, Any] | None = None
     # Refused where they ask for something.
     tools: list[Any] | None = None
@@ -134,13 +145,14 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     prompt: str | None = None
     messages: list[ChatMessage] | None = None
     add_special_tokens: bool | None = None
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     return_token_strs: bool = False
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
-    tokens: list[int]
+    tokens: list[TokenId]
 
 
 class EmbeddingRequest(msgspec.Struct, kw_only=True):
@@ -150,3 +162,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     dimensions: int | None = None
     user: str | None = None
     pooling: Literal["mean", "last"] | None = None
+    """Ours: what of the tokens' hidden states becomes the vector; mean unless said otherwise."""
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None

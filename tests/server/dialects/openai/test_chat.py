@@ -112,6 +112,12 @@ def test_fields_outside_the_schema_are_ignored(client: httpx.Client):
     assert ask(client, nonsense=1, store=True, metadata={"a": "b"}, service_tier="auto")["choices"]
 
 
+def test_what_clients_send_by_default_asks_for_nothing(client: httpx.Client):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    fields = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "response_format": {"type": "text"}}
+    assert ask(client, **fields)["choices"] and ask(client, tools=[tool], tool_choice="none")["choices"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -134,8 +140,15 @@ def test_fields_outside_the_schema_are_ignored(client: httpx.Client):
         ({"logprobs": True, "top_logprobs": 21}, "logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"best_of": 2}, "best_of"),
+        ({"priority": 10**30}, "priority"),
+        ({"stop_token_ids": [10**30]}, "stop_token_ids[0]"),
+        ({"request_id": "a b"}, "request_id"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs"),
         ({"structured_outputs": {"json": {}}}, "structured_outputs"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
     ],
@@ -147,6 +160,51 @@ def test_what_cannot_be_honoured_is_refused_by_name(client: httpx.Client, fields
         assert response.status_code == 400, response.text
         error = response.json()["error"]
         assert error["type"] == "invalid_request_error" and error["param"] == param, error
+
+
+def test_stream_options_are_for_streams(client: httpx.Client):
+    response = client.post("/v1/chat/completions", json=BODY | {"stream_options": {"include_usage": True}})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "stream_options"
+
+
+def test_a_conversation_without_messages_is_refused_everywhere(client: httpx.Client):
+    for fields in ({}, {"continue_final_message": True}):
+        response = client.post("/tokenize", json={"messages": [], **fields})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "messages"
+
+
+def test_an_answer_can_be_named(client: httpx.Client):
+    assert ask(client, request_id="mine.1")["id"] == "chatcmpl-mine.1"
+    assert {chunk["id"] for chunk in stream(client, request_id="mine.1")} == {"chatcmpl-mine.1"}
+
+
+def test_token_ids_come_beside_the_text(client: httpx.Client):
+    answer = ask(client, return_token_ids=True)
+    [choice] = answer["choices"]
+    assert len(answer["prompt_token_ids"]) == answer["usage"]["prompt_tokens"] and len(choice["token_ids"]) == 12
+    text = client.post("/detokenize", json={"tokens": choice["token_ids"]}).json()["prompt"]
+    assert text == choice["message"]["content"]
+    first, *rest = stream(client, return_token_ids=True)
+    assert first["prompt_token_ids"] == answer["prompt_token_ids"]
+    assert not any("prompt_token_ids" in chunk for chunk in rest)
+    assert sum((chunk["choices"][0].get("token_ids", []) for chunk in rest), []) == choice["token_ids"]
+    assert "token_ids" not in ask(client)["choices"][0] and "prompt_token_ids" not in ask(client)
+
+
+def test_the_last_message_can_be_continued(client: httpx.Client):
+    begun = [*MESSAGES, {"role": "assistant", "content": "the answer is "}]
+
+    def prompt_of(messages: list[dict[str, str]], **fields: Any) -> str:
+        tokens = client.post("/tokenize", json={"messages": messages} | fields).json()["tokens"]
+        return client.post("/detokenize", json={"tokens": tokens}).json()["prompt"]
+
+    asked, followed = prompt_of(MESSAGES), prompt_of(begun, add_generation_prompt=False)
+    continued = prompt_of(begun, continue_final_message=True)
+    assert continued.endswith("the answer is ") and followed.startswith(continued.rstrip())
+    assert len(asked) < len(continued) < len(followed)
+    answer = ask(client, messages=begun, continue_final_message=True, return_token_ids=True)
+    text = client.post("/detokenize", json={"tokens": answer["prompt_token_ids"]}).json()["prompt"]
+    assert text == continued
 
 
 def test_another_model_is_not_here(client: httpx.Client):

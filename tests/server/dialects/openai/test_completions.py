@@ -83,13 +83,33 @@ def test_a_stream_ends_with_its_reason_and_the_usage_if_asked_for(client: httpx.
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks[:-1]) == ask(client)["choices"][0]["text"]
 
 
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 0}, {"n": 2, "prompt": ["the engine", "a page"]}])
+def test_the_pieces_of_a_stream_add_up_to_the_whole(client: httpx.Client, fields: dict[str, Any]):
+    fields = {"echo": True, "logprobs": 2, "temperature": 0.7, "seed": 5} | fields
+    found: dict[int, dict[str, Any]] = {}
+    for chunk in stream(client, **fields):
+        for choice in chunk["choices"]:
+            own = found.setdefault(choice["index"], {"text": "", "logprobs": {}})
+            own["text"] += choice["text"]
+            own |= {name: choice[name] for name in ("index", "finish_reason", "stop_reason")}
+            for name, values in choice["logprobs"].items():
+                own["logprobs"].setdefault(name, []).extend(values)
+    assert [found[index] for index in sorted(found)] == ask(client, **fields)["choices"]
+
+
+def test_the_usage_so_far_in_every_chunk(client: httpx.Client):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    counts = [chunk["usage"]["completion_tokens"] for chunk in stream(client, stream_options=options)]
+    assert counts == sorted(counts) and counts[0] >= 1 and counts[-1] == 8
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": [99999]}, "prompt"),
-        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [-1]}, "prompt[0]"),
         ({"prompt": ["a"] * 257}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"suffix": "x"}, "suffix"),
@@ -101,3 +121,14 @@ def test_bad_fields_are_refused_by_name(client: httpx.Client, fields: dict[str, 
     response = client.post("/v1/completions", json=BODY | fields)
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
+
+
+def test_token_ids_come_beside_the_text(client: httpx.Client):
+    fields = {"prompt": [[3, 4, 5], [6, 7]], "return_token_ids": True, "request_id": "mine"}
+    answer = ask(client, **fields)
+    assert answer["id"] == "cmpl-mine"
+    assert [choice["prompt_token_ids"] for choice in answer["choices"]] == fields["prompt"]
+    for choice in answer["choices"]:
+        text = client.post("/detokenize", json={"tokens": [*choice["prompt_token_ids"], *choice["token_ids"]]}).json()
+        assert text["prompt"].endswith(choice["text"])
+    assert sum(len(choice["token_ids"]) for choice in answer["choices"]) == answer["usage"]["completion_tokens"]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from pagoda.bench.arrivals import Pace
+from pagoda.bench.serve import Step
+from pagoda.cli.bench.progress import BenchProgress
+from tests.bench.runs import outcome, run_of
+
+STEP = Step(Pace(concurrency=2))
+
+
+class Terminal:
+    """Looks like a terminal and keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    now = time.perf_counter()
+    run = run_of(
+        [outcome(now - 2, [now - 1.5, now - 1]), outcome(now, [], ended=now, error="timeout")], started=now - 2
+    )
+    with BenchProgress(enabled=True) as progress:
+        progress.show(STEP, run)
+        progress.say("a result")
+    for words in ("2 at a time", "2 answered", "1 tokens/s", "first token 500 ms", "1 failed"):
+        assert words in terminal.text
+    assert capsys.readouterr().out == "a result\n", "results go to stdout alone"
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchProgress(enabled=True) as progress:
+        progress.show(STEP, run_of([]))
+        progress.say("a result")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("a result\n", "")
