@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
+from pagoda.executor.cuda.counts import HostCounts
 from pagoda.executor.cuda.device_rows import DeviceRows
 from pagoda.executor.cuda.drawing import DeviceDraws, DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
@@ -54,23 +55,6 @@ class UnderWay:
     turn: int = 0
     num_outcomes: int = 0
     result: StepResult | None = None
-
-
-@dataclass(eq=False, slots=True)
-class HostCounts:
-    """What the host knows of the rows without asking the device."""
-
-    num_tokens: IntArray
-    num_computed: IntArray
-    num_prompt_tokens: IntArray
-    num_prompt_logprobs: IntArray
-    kinds: IntArray
-    occupied: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, num_rows: int) -> HostCounts:
-        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
-        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
 
 
 class CudaExecutor:
