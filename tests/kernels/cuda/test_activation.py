@@ -48,7 +48,7 @@ def test_rows_in_float8_keep_three_bits_and_a_scale() -> None:
     scales = poisoned((4,), torch.float32)
     quantize(out, scales, on_device(x))
     again = to_numpy(out) * to_numpy(scales)[:, None]
-    np.testing.assert_allclose(again, x, rtol=0.07, atol=1e-3 * np.abs(x).max(axis=1, keepdims=True))
+    assert (np.abs(again - x) <= 0.07 * np.abs(x) + 1e-5 * np.abs(x).max(axis=1, keepdims=True)).all()
     assert (again[3] == 0).all()
 
 
