@@ -12,7 +12,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean
-.PHONY: bench-streaming bench-http
+.PHONY: bench-streaming bench-http bench-gpu
 .PHONY: bench-memory bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
 
 help: ## Show this list
@@ -79,6 +79,9 @@ bench-cpu-profile: setup-dev ## Where the time of a decoding step goes
 
 bench-cpu-growth: setup-dev ## Decoding by streams and by context, against the roofline
 	$(PYTHON) -m benchmarks.cpu.growth
+
+bench-gpu: setup-dev ## One NVIDIA GPU beside vLLM and SGLang: kernels against their twins, then the table
+	$(PYTHON) -m benchmarks.gpu.run --check
 
 bench-streaming: setup-dev ## What a token costs on its way through HTTP, with a model that costs nothing
 	$(PYTHON) -m benchmarks.server.streaming_cost

@@ -43,7 +43,6 @@ class FreeExecutor:
     """Draws the next number; what it takes itself is counted apart."""
 
     lateness = 0
-    embeds = False
 
     def __init__(self, step_seconds: float) -> None:
         self.nanoseconds = 0

@@ -151,8 +151,6 @@ class EngineLoop:
         """Everything that can be said of a request without looking at the others."""
         if request.task not in ("generate", "embed"):
             raise InvalidRequest("task", f"{request.task!r} is not supported yet; this engine generates and embeds")
-        if request.task == "embed" and not self.executor.embeds:
-            raise InvalidRequest("task", "this device makes no vectors of texts yet; a CPU does (device='cpu')")
         if request.task == "embed" and request.sampling.n != 1:
             raise InvalidRequest("n", f"{request.sampling.n} is too many: a text has one vector")
         if request.adapter:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
 from pagoda.core.plan import IntArray, StepPlan
+from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows
 
 
@@ -28,13 +28,12 @@ class Asked:
     """Every row computes its last known token and nothing else."""
 
     @classmethod
-    def by(cls, plan: StepPlan, silent: Container[int] = ()) -> Asked:
-        """`silent` are rows that draw no token whatever the plan says: they want a vector."""
+    def by(cls, plan: StepPlan, pooler: Pooler) -> Asked:
         assert not any(plan.num_drafts.tolist()), "this executor makes no drafts"
         rows = plan.rows.astype(np.intp)
         draws = plan.draws
-        if silent:
-            draws = draws & np.array([row not in silent for row in rows.tolist()], np.bool_)
+        if pooler:  # those that want a vector draw no token
+            draws = draws & np.array([row not in pooler for row in rows.tolist()], np.bool_)
         (drawing,) = draws.nonzero()
         wanted = (np.cumsum(plan.num_tokens)[drawing] - 1).astype(np.int32)
         decodes = len(drawing) == len(rows) == sum(plan.num_tokens.tolist())

@@ -20,11 +20,6 @@ class Executor(Protocol):
         ...
 
     @property
-    def embeds(self) -> bool:
-        """Whether it can give a vector for a text."""
-        ...
-
-    @property
     def num_in_flight(self) -> int:
         """Plans submitted whose results were not collected yet."""
         ...

@@ -27,7 +27,6 @@ class LocalExecutor:
     """One worker: its rows, its pages and a forward pass over them."""
 
     lateness = 0
-    embeds = True
 
     def __init__(
         self,
@@ -107,7 +106,9 @@ class LocalExecutor:
         logits = self._logits = self._forward.logits(batch, wanted, self._logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
         self._rows.computed(asked.rows, batch.context_lens)
-        pooled = self._pooler.take(asked.rows, plan.draws, batch, self._forward.hidden()) if self._pooler else {}
+        pooled = {}
+        if self._pooler:
+            pooled = self._pooler.take(asked.rows, plan.draws, batch.row_starts, self._forward.hidden())
         if not num_drawing:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, asked.num_new, nothing, prompt_logprobs=scores, pooled=pooled)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.core.plan import BoolArray, RowPayload
+from pagoda.core.plan import BoolArray, IntArray, RowPayload
 from pagoda.executor.rows import Rows
-from pagoda.kernels.base import FloatArray, RaggedBatch
+from pagoda.kernels.base import FloatArray
 
 
 @dataclass(eq=False, slots=True)
@@ -61,14 +61,14 @@ class Pooler:
     def stop(self, row: int) -> None:
         self._gathered.pop(row, None)
 
-    def take(self, rows: Rows, is_last: BoolArray, batch: RaggedBatch, hidden: FloatArray) -> dict[int, FloatArray]:
+    def take(self, rows: Rows, is_last: BoolArray, row_starts: IntArray, hidden: FloatArray) -> dict[int, FloatArray]:
         """Gather from a step; the vectors of the texts that end in it, by plan entry."""
         vectors = {}
         for entry, row in enumerate(rows.tolist()):
             gathered = self._gathered.get(row)
             if gathered is None:
                 continue
-            gathered.add(hidden[batch.row_starts[entry] : batch.row_starts[entry + 1]])
+            gathered.add(hidden[row_starts[entry] : row_starts[entry + 1]])
             if is_last[entry]:
                 vectors[entry] = gathered.vector()
         return vectors

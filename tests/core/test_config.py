@@ -72,3 +72,11 @@ def test_bad_settings_in_a_file_are_refused() -> None:
     data = msgspec.msgpack.encode({"max_num_seqs": 0})
     with pytest.raises((msgspec.ValidationError, InvalidRequest), match="max_num_seqs"):
         msgspec.msgpack.decode(data, type=SchedulerConfig)
+
+
+@pytest.mark.parametrize(("field", "value"), [("quantization", "fp8"), ("load_format", "dummy"), ("dtype", "bfloat16")])
+def test_what_only_a_gpu_can_do_is_refused_elsewhere(field: str, value: str) -> None:
+    EngineConfig(model="m", device="cuda", **{field: value})
+    for device in ("auto", "cpu"):
+        with pytest.raises(InvalidRequest, match=f"{field}.*cuda"):
+            EngineConfig(model="m", device=device, **{field: value})

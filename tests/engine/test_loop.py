@@ -245,15 +245,6 @@ def test_a_bad_request_is_rejected_and_the_others_go_on(bad, message):
     engine.check_clean()
 
 
-def test_a_device_that_makes_no_vectors_says_so():
-    engine = FakeEngine(Shape())
-    engine.executor.embeds = False
-    engine.add(Request(request_id="r", prompt_token_ids=(1,), sampling=SamplingParams(), task="embed"))
-    engine.run()
-    rejected = engine.followed["r"].rejected
-    assert rejected is not None and str(rejected.error).startswith("task: this device makes no vectors")
-
-
 def test_a_request_that_can_never_fit_is_rejected_with_the_numbers():
     engine = FakeEngine(Shape(num_pages=4))
     engine.add(request("big", range(1, 11), max_tokens=7))

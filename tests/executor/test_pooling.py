@@ -34,7 +34,7 @@ def pooled(hidden: np.ndarray, cuts: list[int], pooling: str) -> np.ndarray:
     for start, end in zip(edges, edges[1:], strict=False):
         step = np.concatenate([np.full((2, WIDTH), 9e9, np.float32), hidden[start:end]])
         is_last = np.array([True, end == len(hidden)])
-        found = pooler.take(np.array([1, 3]), is_last, batch([2, end - start]), step)
+        found = pooler.take(np.array([1, 3]), is_last, batch([2, end - start]).row_starts, step)
         assert set(found) == ({1} if end == len(hidden) else set())
     return found[1]
 
@@ -61,10 +61,10 @@ def test_it_is_the_mean_or_the_last_and_has_length_one(pooling: str):
 def test_a_row_that_starts_again_begins_anew():
     pooler = Pooler()
     pooler.start(0, payload("mean", 2))
-    pooler.take(np.array([0]), np.array([False]), batch([1]), np.full((1, WIDTH), 7, np.float32))
+    pooler.take(np.array([0]), np.array([False]), batch([1]).row_starts, np.full((1, WIDTH), 7, np.float32))
     pooler.start(0, payload("mean", 2))
     states = np.array([[1, 0, 0, 0, 0], [1, 0, 0, 0, 0]], np.float32)
-    assert pooler.take(np.array([0]), np.array([True]), batch([2]), states)[0].tolist() == [1, 0, 0, 0, 0]
+    assert pooler.take(np.array([0]), np.array([True]), batch([2]).row_starts, states)[0].tolist() == [1, 0, 0, 0, 0]
     pooler.stop(0)
     assert not pooler
     pooler.start(0, payload("", 2))

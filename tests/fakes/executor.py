@@ -41,7 +41,6 @@ class FakeExecutor:
         lateness: int = 0,
     ) -> None:
         self.lateness = lateness
-        self.embeds = True  # it is only asked whether it would
         self.before_submit: Callable[[StepPlan], None] = lambda plan: None
         self.plans: list[StepPlan] = []
         self.rows: dict[int, FakeRow] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from pagoda.core.plan import IntArray, RowPayload, StepPlan
 from pagoda.core.result import StepResult
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
+from pagoda.executor.cuda.counts import HostCounts
 from pagoda.executor.cuda.device_rows import DeviceRows
 from pagoda.executor.cuda.drawing import DeviceDraws, DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
@@ -21,7 +22,9 @@ from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
 from pagoda.executor.cuda.sharing import PageSharing
+from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import in_order
+from pagoda.kernels.base import FloatArray
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.program import Program
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
@@ -54,28 +57,10 @@ class UnderWay:
     result: StepResult | None = None
 
 
-@dataclass(eq=False, slots=True)
-class HostCounts:
-    """What the host knows of the rows without asking the device."""
-
-    num_tokens: IntArray
-    num_computed: IntArray
-    num_prompt_tokens: IntArray
-    num_prompt_logprobs: IntArray
-    kinds: IntArray
-    occupied: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, num_rows: int) -> HostCounts:
-        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
-        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
-
-
 class CudaExecutor:
     """Rows, pages, a recorded forward pass, and graphs of it for steps that only decode."""
 
     lateness = 1
-    embeds = False
 
     def __init__(
         self,
@@ -96,6 +81,7 @@ class CudaExecutor:
         self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
         self._returns = Returns(2 * max_num_seqs, device)
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
+        self._pooler = Pooler()
         self._asked: Asked | None = None  # by the last plan
         self._kind = DrawKind.GREEDY
         self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
@@ -142,10 +128,12 @@ class CudaExecutor:
             if row in counts.occupied:  # a row may start and stop between two plans that reach us
                 counts.occupied.remove(row)
                 self._host_draws.remove(row)
+                self._pooler.stop(row)
         if plan.page_copies:
             self._pages.copy(plan.page_copies)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
+            self._pooler.start(start.row, payload)
             row, sampling = start.row, payload.sampling
             counts.occupied.add(row)
             counts.num_tokens[row] = len(payload.token_ids)
@@ -166,7 +154,7 @@ class CudaExecutor:
             return UnderWay(plan, result=StepResult(plan.step_id, NO_TOKENS, NO_TOKENS))
         asked = self._asked
         if asked is None or not asked.is_of(plan):
-            asked = self._asked = Asked.by(plan)
+            asked = self._asked = Asked.by(plan, self._pooler)
             self._kind = DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
         if asked.decodes and self._kind is not DrawKind.HOST:
             return self._decode(plan, asked)
@@ -225,11 +213,12 @@ class CudaExecutor:
         num_tokens = plan.num_tokens
         is_prompt = num_tokens > 1
         num_decoding = int(is_prompt.argmax()) if is_prompt.any() else len(rows)
-        self._inputs.send(plan.rows, num_tokens, plan.draws, num_decoding)
+        self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, num_decoding)
         batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()))
         self._program.run(batch)
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
+        pooled = self._pool(plan, asked, batch) if self._pooler else {}
         result: StepResult | None = None
         if num_drawing:
             wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
@@ -240,14 +229,20 @@ class CudaExecutor:
             else:
                 sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
                 self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
-                result = self._host_draws.result(plan.step_id, asked, sampled, scores)
+                result = self._host_draws.result(plan.step_id, asked, sampled)
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
-        if result is not None:
-            return UnderWay(plan, result=result)
-        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
-        return UnderWay(plan, result=replace(self._wait_for(step), prompt_logprobs=scores)) if scores else step
+        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing, result)
+        if scores or pooled:
+            done = result or self._wait_for(step)
+            return UnderWay(plan, result=replace(done, prompt_logprobs=scores, pooled=pooled))
+        return step
+
+    def _pool(self, plan: StepPlan, asked: Asked, batch: DeviceBatch) -> dict[int, FloatArray]:
+        starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)
+        hidden = self._program.hidden(batch).float().cpu().numpy()
+        return self._pooler.take(asked.rows, plan.draws, starts, hidden)
 
     def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:
         def logits(tokens: IntArray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,18 +11,13 @@ from pagoda.core.plan import IntArray, RowPayload, RowStart
 from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
 from pagoda.executor.asked import Asked
+from pagoda.executor.cuda.counts import HostCounts
 from pagoda.executor.cuda.drawing import DrawKind, draw_kind
 from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
 from pagoda.executor.rows import Rows
 from pagoda.kernels.sampling import Draws, SampledTokens, SamplingBatch
 
 PromptScores = dict[int, tuple[tuple[int, TokenLogprob], ...]]
-
-
-class Counts(Protocol):
-    num_computed: IntArray
-    num_prompt_tokens: IntArray
-    num_prompt_logprobs: IntArray
 
 
 class HostDraws:
@@ -57,15 +51,15 @@ class HostDraws:
         self._state.observe(drawers, sampled.token_ids)
         return sampled
 
-    def result(self, step_id: int, asked: Asked, sampled: SampledTokens, scores: PromptScores) -> StepResult:
+    def result(self, step_id: int, asked: Asked, sampled: SampledTokens) -> StepResult:
         logprobs = logprobs_by_entry(sampled, asked.drawing)
         broken: frozenset[int] = frozenset()
         if sampled.is_broken is not None:
             broken = frozenset(asked.drawing[sampled.is_broken].tolist())
-        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, scores, broken)
+        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, broken=broken)
 
     def score_prompts(
-        self, counts: Counts, asked: Asked, num_tokens: IntArray, logits_of: Callable[[IntArray], np.ndarray]
+        self, counts: HostCounts, asked: Asked, num_tokens: IntArray, logits_of: Callable[[IntArray], np.ndarray]
     ) -> PromptScores:
         """How likely the model found each prompt token that follows a token of this step, for rows that ask."""
         if not self._prompts:

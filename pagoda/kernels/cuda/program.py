@@ -59,6 +59,10 @@ class Program:
         """The logits of some tokens of the batch that ran last, at most `max_logits` at once."""
         return self._steps.logits(batch, logit_tokens)
 
+    def hidden(self, batch: DeviceBatch) -> torch.Tensor:
+        """The hidden states of the batch that ran last, [T, D]."""
+        return self._steps.hidden(batch.num_tokens)
+
     def decode(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
         """The logits of a batch of one token a row, all of them."""
         steps = self._steps

@@ -70,6 +70,7 @@ class Steps:
         weights = common.weights
         self._places = Places(calls, logits, weights.device, weights.dtype, max_tokens, max_logits)
         self._logits = logits
+        self._hidden = next((call.reads[0] for call in calls if isinstance(call, recorded.TakeRows)), None)
         self._logit_tokens = torch.zeros(0, dtype=torch.int32, device=weights.device)
         self._body: list[Step] = []
         self._head: list[Step] = []
@@ -86,6 +87,10 @@ class Steps:
         for step in self._head:
             step(batch, len(logit_tokens))
         return self._places.view(self._logits, len(logit_tokens))
+
+    def hidden(self, num_tokens: int) -> torch.Tensor:
+        """What the last norm gave of the batch that ran last."""
+        return self._places.view(self._hidden, num_tokens)
 
     def num_bytes(self) -> int:
         return self._places.num_bytes()

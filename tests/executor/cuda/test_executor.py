@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.decoding import SeedSource
 from pagoda.engine.loop import EngineLoop
-from pagoda.engine.messages import AddRequest, NewTokens
+from pagoda.engine.messages import AddRequest, Embedded, NewTokens
 from pagoda.executor import LocalExecutor, PageStore, WorkerRows
 from pagoda.executor.cuda.build import CudaBuilder
 from pagoda.executor.forward import EagerForward
@@ -84,6 +85,16 @@ def answers(loop: EngineLoop, requests: list[Request]) -> dict[tuple[str, int], 
     return found
 
 
+def vectors(loop: EngineLoop, requests: list[Request]) -> dict[str, np.ndarray]:
+    loop.inbox.extend(AddRequest(request) for request in requests)
+    found = {}
+    while loop.has_work:
+        for update in loop.step():
+            if isinstance(update, Embedded):
+                found[update.request_id] = np.frombuffer(update.vector, np.float32)
+    return found
+
+
 def some_requests(vocab_size: int, sampling: SamplingParams, count: int = 6) -> list[Request]:
     rng = random.Random(5)
     shared = [rng.randrange(vocab_size) for _ in range(20)]
@@ -145,3 +156,18 @@ def test_too_few_pages_push_rows_back_and_change_nothing(tmp_path: Path) -> None
     loop = cuda_loop(model, num_pages=9)
     assert answers(loop, requests) == answers(plain_loop(model), requests)
     assert loop.scheduler.board.num_preemptions > 0
+
+
+@pytest.mark.slow
+def test_a_text_as_one_vector(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    requests = [
+        msgspec.structs.replace(request, task="embed", pooling=pooling)
+        for request, pooling in zip(
+            some_requests(model.config.vocab_size, SamplingParams(max_tokens=1), 2), ("mean", "last"), strict=True
+        )
+    ]
+    found, expected = (vectors(loop, requests) for loop in (cuda_loop(model), plain_loop(model)))
+    assert found.keys() == expected.keys() == {"r0", "r1"}
+    for name, vector in expected.items():
+        np.testing.assert_allclose(found[name], vector, rtol=0, atol=1e-5)

@@ -6,7 +6,17 @@ import torch
 
 from pagoda.kernels.cuda.activation import gated, quantize
 from pagoda.kernels.reference import activation as twin
-from tests.kernels.cuda.device import DEVICE, DTYPES, TOLERANCES, assert_close, on_device, poisoned, rounded, to_numpy
+from tests.kernels.cuda.device import (
+    DEVICE,
+    DTYPES,
+    TOLERANCES,
+    assert_close,
+    needs_float8_rounding,
+    on_device,
+    poisoned,
+    rounded,
+    to_numpy,
+)
 
 
 @pytest.mark.parametrize("kind", DTYPES)
@@ -29,6 +39,7 @@ def test_a_gate_of_a_large_negative_number_is_nothing() -> None:
         np.testing.assert_array_equal(to_numpy(out), [[0.0, 1e4]])
 
 
+@needs_float8_rounding
 def test_rows_in_float8_keep_three_bits_and_a_scale() -> None:
     x = np.random.default_rng(2).standard_normal((4, 96), np.float32) * np.array(
         [[1e-6], [1.0], [1e4], [0.0]], np.float32
@@ -37,10 +48,11 @@ def test_rows_in_float8_keep_three_bits_and_a_scale() -> None:
     scales = poisoned((4,), torch.float32)
     quantize(out, scales, on_device(x))
     again = to_numpy(out) * to_numpy(scales)[:, None]
-    np.testing.assert_allclose(again, x, rtol=0.07, atol=1e-3 * np.abs(x).max(axis=1, keepdims=True))
+    assert (np.abs(again - x) <= 0.07 * np.abs(x) + 1e-5 * np.abs(x).max(axis=1, keepdims=True)).all()
     assert (again[3] == 0).all()
 
 
+@needs_float8_rounding
 def test_a_gate_in_float8() -> None:
     gate, up = (np.random.default_rng(seed).standard_normal((3, 64), np.float32) for seed in (1, 2))
     out = torch.zeros((3, 64), dtype=torch.float8_e4m3fn, device=DEVICE)

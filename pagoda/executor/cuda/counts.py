@@ -1,0 +1,26 @@
+"""Counts that the host keeps beside the rows on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pagoda.core.plan import IntArray
+
+
+@dataclass(eq=False, slots=True)
+class HostCounts:
+    """What the host knows of the rows without asking the device."""
+
+    num_tokens: IntArray
+    num_computed: IntArray
+    num_prompt_tokens: IntArray
+    num_prompt_logprobs: IntArray
+    kinds: IntArray
+    occupied: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, num_rows: int) -> HostCounts:
+        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
+        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
