@@ -108,12 +108,14 @@ def some_requests(vocab_size: int, sampling: SamplingParams, count: int = 6) -> 
     ]
 
 
+@pytest.mark.slow
 def test_a_chunked_prompt_and_decoding_rows_in_one_step(tmp_path: Path) -> None:
     model = make_family("qwen3", tmp_path)
     requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=3), 2)
     assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
 
 
+@pytest.mark.slow
 def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
     model = make_family("qwen3", tmp_path)
     [request, *_] = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=6), 1)
