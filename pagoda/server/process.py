@@ -105,6 +105,7 @@ class HttpProcess:
             log_config=None,
             server_header=False,
             date_header=True,
+            proxy_headers=False,  # nothing here depends on what a proxy says of its client
             timeout_keep_alive=30,
             ssl_certfile=listen.tls_certificate,
             ssl_keyfile=listen.tls_key,
