@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -89,7 +90,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     log: LogConfig = LogConfig()
     served_model_name: str | None = None
-    """What clients call the model; None: its own name."""
+    """What clients call the model; None: its own name, of a file or folder the last part of its path."""
     api_keys_file: str | None = None
     """TOML file of API keys and their limits; without keys everybody on this address may call."""
 
@@ -104,3 +105,15 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """In a folder that nobody else can enter."""
     api_key: str | None = None
     """From the environment."""
+
+    @property
+    def model_name(self) -> str:
+        """What clients call the model. Where it lies on this machine is not for them to know."""
+        model = self.engine.model
+        if self.server.served_model_name:
+            return self.server.served_model_name
+        if not Path(model).exists():
+            return model
+        path = Path(model).resolve()
+        is_nameless = path.name == "model.gguf"  # as the store calls all of its files
+        return path.parent.name if is_nameless else path.name.removesuffix(".gguf")

@@ -62,7 +62,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         tokenizer = load_tokenizer(checkpoint, path)
         context = describe_checkpoint(checkpoint).context_length or UNKNOWN_CONTEXT
     observer = RequestObserver()
-    model_name = settings.server.served_model_name or settings.engine.model
+    model_name = settings.model_name
     return Service(
         engine=RemoteEngine(tokenizer, observer.take),
         tokenizer=tokenizer,
