@@ -20,7 +20,8 @@ MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short
 KILL_SECONDS = 1.0
 SOCKET_SECONDS = 60.0
 EXIT_GAVE_UP = 1
-WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+ASKED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # to stop
+WATCHED = {signal.SIGCHLD, *ASKED}
 
 
 class Supervisor:
@@ -47,8 +48,7 @@ class Supervisor:
     def _watch(self) -> int:
         assert self._http is not None
         while True:
-            found = signal.sigtimedwait(WATCHED, 1.0)
-            if found is not None and found.si_signo != signal.SIGCHLD:
+            if _is_asked(WATCHED, 1.0):
                 self._pass_on()
             code = self._http.poll()
             if code is not None:
@@ -96,7 +96,7 @@ class Supervisor:
         while time.monotonic() < deadline and self._http.poll() is None:
             if Path(self._settings.engine_socket).exists():
                 return True
-            if signal.sigtimedwait(WATCHED - {signal.SIGCHLD}, 0.01) is not None:
+            if _is_asked(ASKED, 0.01):
                 self._pass_on()
         return False
 
@@ -109,3 +109,12 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def _is_asked(watched: set[signal.Signals], seconds: float) -> bool:
+    """Wait for one of the signals; whether it asks to stop.
+
+    After being stopped itself beyond that time, a process gets a record of no signal from Python, not None.
+    """
+    found = signal.sigtimedwait(watched, seconds)
+    return found is not None and found.si_signo in ASKED

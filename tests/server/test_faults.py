@@ -33,6 +33,19 @@ def own_server(tiny_folder: Path) -> Iterator[RunningServer]:
         yield running
 
 
+def test_a_server_that_was_stopped_as_a_whole_goes_on(own_server: RunningServer):
+    engine = own_server.children()["engine"]
+    everyone = [own_server.pid, *own_server.children().values()]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in everyone:
+            os.kill(pid, number)
+        time.sleep(1.5)  # longer than the supervisor waits for a signal at a time
+    with own_server.client() as client:
+        answer = client.post("/v1/chat/completions", json=BODY | {"max_tokens": 4})
+        assert answer.status_code == 200, answer.text
+    assert own_server.children()["engine"] == engine
+
+
 def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: RunningServer):
     with own_server.client() as client:
         expected = client.post("/v1/chat/completions", json=BODY).json()["choices"][0]["message"]["content"]
