@@ -40,7 +40,7 @@ RunInstruction kernels_for(const char *name) {
     return nullptr;
 }
 
-constexpr int64_t PIECES_A_THREAD = 8;
+constexpr int64_t ROW_PIECES_A_THREAD = 8;
 constexpr int64_t TILE_ROWS = 12;  // a multiple of every set's INTEGER_TILE
 
 struct Run {
@@ -57,7 +57,7 @@ int64_t now() {
 
 // Rows that are taken through some instructions together: few, so that they stay near, and a tile of them if they are many.
 int64_t rows_at_once(int64_t num_tokens, int num_threads) {
-    const int64_t even = num_tokens / (PIECES_A_THREAD * num_threads);
+    const int64_t even = num_tokens / (ROW_PIECES_A_THREAD * num_threads);
     return even >= TILE_ROWS ? TILE_ROWS : even > 1 ? even : 1;
 }
 

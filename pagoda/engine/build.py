@@ -69,7 +69,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)
         with Background(partial(prepare_weights, model, kernels)):
             tokenizer = load_tokenizer(checkpoint, path)
-        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
+        end_token_ids = ends_of(tokenizer, model)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
         pages = make_pages(config, model, kernels, memory, cache_type)
         executor = make_executor(config, model, kernels, pages, memory.max_model_len, end_token_ids)
@@ -90,7 +90,7 @@ def build_cuda_engine(
     try:
         model = random_model(checkpoint) if is_dummy else load_model(checkpoint, progress)
         tokenizer = load_tokenizer(checkpoint, path)
-        end_token_ids = sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
+        end_token_ids = ends_of(tokenizer, model)
         builder = CudaBuilder(model, config.dtype, config.quantization)
         length = min(config.max_model_len or model.config.max_positions, model.config.max_positions)
         builder.make_program(config.max_num_seqs, config.max_num_batched_tokens, length)
@@ -104,6 +104,11 @@ def build_cuda_engine(
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
     return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type)
+
+
+def ends_of(tokenizer: Tokenizer, model: Model) -> list[int]:
+    """The tokens that end an answer, as far as the model has them."""
+    return sorted(end for end in tokenizer.eos_ids if end < model.config.vocab_size)
 
 
 def make_loop(

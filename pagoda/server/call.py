@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pagoda.server.generation import Job
 
 
+def num_new_tokens(output: RequestOutput) -> int:
+    return sum(len(answer.token_ids) for answer in output.outputs)
+
+
 @dataclass
 class Run:
     """A job on the engine."""
@@ -24,7 +28,7 @@ class Run:
 
     @property
     def num_new_tokens(self) -> int:
-        return sum(len(answer.token_ids) for output in self.outputs.values() for answer in output.outputs)
+        return sum(map(num_new_tokens, self.outputs.values()))
 
     @property
     def unfinished_reason(self) -> str:

@@ -24,6 +24,8 @@ from pagoda.server.keys import ApiKey
 from pagoda.server.observer import RequestObserver
 
 logger = logging.getLogger("pagoda.requests")
+# What a client that does not read may have waiting for it here, beside what its connection holds.
+MAX_UNREAD_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,6 @@ class Job:
             )
             for number, (text, token_ids) in enumerate(self.prompts)
         ]
-
-
-# What a client that does not read may have waiting for it here, beside what its connection holds.
-MAX_UNREAD_TOKENS = 16
 
 
 class Generation:
@@ -130,10 +128,6 @@ class Generation:
             async for number, output in outputs:
                 finished[number] = output
         return [finished[number] for number in range(len(job.prompts))]
-
-
-def num_new_tokens(output: RequestOutput) -> int:
-    return sum(len(answer.token_ids) for answer in output.outputs)
 
 
 Stream = AsyncGenerator[RequestOutput, None]

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from pagoda.engine.prompts import PromptReader
 from pagoda.engine.remote import RemoteEngine
-from pagoda.engine.wire import EngineInfo
 from pagoda.server.admission import Admission
 from pagoda.server.errors import ApiError
 from pagoda.server.generation import Generation
@@ -112,7 +109,3 @@ class Service:
             "parent": None,
             "max_model_len": self.max_model_len,
         }
-
-    def describe_engine(self) -> dict[str, Any] | None:
-        info: EngineInfo | None = self.engine.state.info
-        return None if info is None else msgspec.to_builtins(info)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pagoda.engine.output import RequestOutput
-from pagoda.server.generation import num_new_tokens
+from pagoda.server.call import num_new_tokens
 
 
 def usage_of(outputs: Iterable[RequestOutput], counts_answer: bool = True) -> dict[str, Any]:
