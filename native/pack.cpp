@@ -7,10 +7,11 @@ namespace {
 
 constexpr int MAX_BLOCK_COLUMNS = 256;
 constexpr int MAX_SCALES = 16;
+constexpr uint32_t EACH_BYTE = 0x01010101;
 
 // One block of one row, taken apart: the quants as they are packed, and scales and minimums of formats that have bytes.
 struct Block {
-    int16_t quants[MAX_BLOCK_COLUMNS];
+    uint8_t quants[MAX_BLOCK_COLUMNS];  // a signed quant by its bits
     uint16_t scale;    // halves, as in the file
     uint16_t minimum;
     int8_t scales[MAX_SCALES];
@@ -42,7 +43,7 @@ void q4_1(const uint8_t *b, Block &out) {
 void fifth_bits(const uint8_t *bits, Block &out) {
     uint32_t high;
     std::memcpy(&high, bits, 4);
-    for (int j = 0; j < 32; j++) out.quants[j] = (int16_t)(out.quants[j] + (((high >> j) & 1) << 4));
+    for (int j = 0; j < 32; j++) out.quants[j] = (uint8_t)(out.quants[j] | ((high >> j) & 1) << 4);
 }
 void q5_0(const uint8_t *b, Block &out) {
     out.scale = read_u16(b);
@@ -57,7 +58,7 @@ void q5_1(const uint8_t *b, Block &out) {
 }
 void q8_0(const uint8_t *b, Block &out) {
     out.scale = read_u16(b);
-    for (int j = 0; j < 32; j++) out.quants[j] = (int8_t)b[2 + j];
+    std::memcpy(out.quants, b + 2, 32);
 }
 void q2_k(const uint8_t *b, Block &out) {
     out.scale = read_u16(b + 80);
@@ -80,7 +81,7 @@ void q3_k(const uint8_t *b, Block &out) {
         for (int l = 0; l < 16; l++) {
             int value = (quants[l] >> (2 * ((s % 8) / 2))) & 3;
             int set = (mask[16 * (s % 2) + l] >> (s / 2)) & 1;
-            out.quants[16 * s + l] = (int16_t)(value + 4 * set);
+            out.quants[16 * s + l] = (uint8_t)(value + 4 * set);
         }
     }
 }
@@ -105,7 +106,7 @@ void q5_k(const uint8_t *b, Block &out) {
     for (int s = 0; s < 8; s++)
         for (int l = 0; l < 32; l++) {
             int low = (b[48 + 32 * (s / 2) + l] >> (4 * (s % 2))) & 15;
-            out.quants[32 * s + l] = (int16_t)(low + (((b[16 + l] >> s) & 1) << 4));
+            out.quants[32 * s + l] = (uint8_t)(low | ((b[16 + l] >> s) & 1) << 4);
         }
 }
 void q6_k(const uint8_t *b, Block &out) {
@@ -116,7 +117,7 @@ void q6_k(const uint8_t *b, Block &out) {
             for (int l = 0; l < 32; l++) {
                 int low = (b[64 * n + 32 * (part % 2) + l] >> (4 * (part / 2))) & 15;
                 int high = (b[128 + 32 * n + l] >> (2 * part)) & 3;
-                out.quants[128 * n + 32 * part + l] = (int16_t)(low | (high << 4));
+                out.quants[128 * n + 32 * part + l] = (uint8_t)(low | high << 4);
             }
 }
 void iq4_nl(const uint8_t *b, Block &out) {
@@ -176,16 +177,34 @@ int plane_bits(WeightKind kind) { return kind == KIND_NIBBLE_1 ? 1 : kind == KIN
 
 int quant_bits(WeightKind kind) { return kind == KIND_BYTE ? 8 : 4 + plane_bits(kind); }
 
-// One quant into its place in the zeroed quants of a block.
-void put_quant(uint8_t *quants, const Format &format, int column, int lane, int quant) {
-    const int unit = column / UNIT, byte = lane * UNIT + column % UNIT;
+// The four quants of a unit at once: each keeps to its own byte, in whatever order the machine reads them.
+uint32_t unit_of(const uint8_t *quants, int unit) {
+    uint32_t four;
+    std::memcpy(&four, quants + UNIT * unit, UNIT);
+    return four;
+}
+
+void put_unit(uint8_t *quants, int unit, int lane, uint32_t four) {
+    std::memcpy(quants + unit * UNIT_BYTES + lane * UNIT, &four, UNIT);
+}
+
+// One row's quants of a block into their places.
+void put_quants(uint8_t *place, const Format &format, int lane, const uint8_t *quants) {
+    const int num_units = format.block / UNIT;
     if (format.kind == KIND_BYTE) {
-        quants[unit * UNIT_BYTES + byte] = (uint8_t)quant;
+        for (int unit = 0; unit < num_units; unit++) put_unit(place, unit, lane, unit_of(quants, unit));
         return;
     }
-    quants[unit / 2 * UNIT_BYTES + byte] |= (uint8_t)((quant & 15) << (4 * (unit % 2)));
-    if (const int bits = plane_bits(format.kind))
-        quants[format.block / UNIT / 2 * UNIT_BYTES + byte] |= (uint8_t)((quant >> 4) << (bits * unit));
+    for (int pair = 0; pair < num_units / 2; pair++) {
+        const uint32_t low = unit_of(quants, 2 * pair), high = unit_of(quants, 2 * pair + 1);
+        put_unit(place, pair, lane, (low & EACH_BYTE * 15) | (high & EACH_BYTE * 15) << 4);
+    }
+    if (const int bits = plane_bits(format.kind)) {
+        uint32_t plane = 0;
+        for (int unit = 0; unit < num_units; unit++)
+            plane |= (unit_of(quants, unit) >> 4 & EACH_BYTE * ((1u << bits) - 1)) << (bits * unit);
+        put_unit(place, num_units / 2, lane, plane);
+    }
 }
 
 void put_half(uint8_t *place, int lane, uint16_t half) { std::memcpy(place + 2 * lane, &half, 2); }
@@ -211,8 +230,7 @@ void pack_row(const Format &format, const uint8_t *row, const PackedWeight &weig
                 if (format.has_minimum) place[scales_bytes + lane] = (uint8_t)block.minimums[s];
             }
             uint8_t *quants = place + scales_bytes * (1 + format.has_minimum);
-            for (int c = 0; c < format.block; c++)
-                put_quant(quants, format, c, lane, block.quants[s * format.block + c]);
+            put_quants(quants, format, lane, block.quants + s * format.block);
         }
     }
 }
@@ -250,7 +268,7 @@ extern "C" void pagoda_pack_weight(
     int64_t row_bytes = weight->num_columns / format->columns * format->bytes;
     for (int64_t g = first_group; g < last_group; g++) {
         uint8_t *group = weight->data + g * weight->group_bytes;
-        std::memset(group, 0, (size_t)weight->group_bytes);
+        if ((g + 1) * GROUP_ROWS > weight->num_rows) std::memset(group, 0, (size_t)weight->group_bytes);
         for (int lane = 0; lane < GROUP_ROWS && g * GROUP_ROWS + lane < weight->num_rows; lane++) {
             const uint8_t *row = raw + (g * GROUP_ROWS + lane) * row_bytes;
             if (format->take_apart)
