@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.kernels.cuda.fusion import AddNorm, Gate, PlainNorm, Project
 from pagoda.kernels.cuda.recorder import Call, Norm, TakeRows
@@ -33,9 +33,7 @@ def join_for_row(calls: Sequence[Call]) -> list[Call] | None:
                 x, y = call.reads
                 if not isinstance(last, RowProject) or last.is_gated or not _makes(last, y) or num_reads[y.value] != 1:
                     return None
-                joined[-1] = RowProject(
-                    reads=(last.reads[0], x), out=call.total, products=last.products, norm=last.norm, has_residual=True
-                )
+                joined[-1] = replace(last, reads=(last.reads[0], x), out=call.total, has_residual=True)
                 _keep(normed, call.out, call.total, call.norm)
             case PlainNorm():
                 _keep(normed, call.out, call.reads[0], call.norm)
@@ -51,9 +49,7 @@ def join_for_row(calls: Sequence[Call]) -> list[Call] | None:
                 last = joined[-1]
                 if call.is_gelu or not isinstance(last, RowProject) or not _makes_gate(last, call):
                     return None
-                joined[-1] = RowProject(
-                    reads=last.reads, out=call.out, products=last.products, norm=last.norm, is_gated=True
-                )
+                joined[-1] = replace(last, out=call.out, is_gated=True)
             case _:
                 if any(symbol.value in normed for symbol in call.reads):
                     return None

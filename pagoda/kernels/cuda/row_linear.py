@@ -6,6 +6,7 @@ kernel that makes x, so that the memory never rests between two products.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,29 +15,50 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 
-BLOCK_OUT = 8
-BLOCK_IN = 512
+LOAD_BYTES = 16  # that a thread loads in one instruction
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What a program takes: rows of W, columns at a time."""
+
+    block_out: int
+    block_in: int
+    num_warps: int
+
+
+def row_plan(num_out: int, num_in: int, bytes_per_number: int, gated: bool) -> RowPlan:
+    """The cut that was best in benchmarks/gpu/rows.py, on an H200."""
+    if bytes_per_number == 1:
+        return RowPlan(2, 1024, 2) if gated else RowPlan(4, 2048, 4)
+    if gated:
+        return RowPlan(2, 1024, 2) if num_in <= 1024 else RowPlan(1, 2048, 2)
+    if num_in <= 1024 or num_out > 32768:
+        return RowPlan(4, 512, 2)
+    if num_out <= 2048:
+        return RowPlan(1, 2048, 2)
+    return RowPlan(2, 1024, 2) if num_out <= 4096 else RowPlan(4, 512, 4)
 
 
 @triton.jit
 def _load(tiles, is_column, EVEN: tl.constexpr):
     if EVEN:
         return tl.load(tiles)
-    return tl.load(tiles, mask=is_column[None, :], other=0.0)
+    return tl.load(tiles, mask=is_column[None, :, :], other=0.0)
 
 
 @triton.jit
 def _take(
     tile, up_tile, x, norm, is_column, offset, total, up_total, squares, NORMS: tl.constexpr, GATED: tl.constexpr
 ):
-    """Add what some columns of the rows give."""
+    """Add what some columns of the rows give; what a thread loads at once it also adds up at once."""
     numbers = tl.load(x, mask=is_column, other=0.0).to(tl.float32)
     if NORMS:
-        squares += numbers * numbers
+        squares += tl.sum(numbers * numbers, 1)
         numbers *= tl.load(norm, mask=is_column, other=0.0) + offset
-    total += tile.to(tl.float32) * numbers[None, :]
+    total += tl.sum(tile.to(tl.float32) * numbers[None, :, :], 2)
     if GATED:
-        up_total += up_tile.to(tl.float32) * numbers[None, :]
+        up_total += tl.sum(up_tile.to(tl.float32) * numbers[None, :, :], 2)
     return total, up_total, squares
 
 
@@ -59,22 +81,24 @@ def _row_linear_kernel(
     EARLY: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):
     launch_dependents(EARLY)
     outputs = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
     is_output = outputs < num_out
-    columns = tl.arange(0, BLOCK_IN)
+    # Columns as [pieces, VECTOR]: a piece is what one thread loads in one instruction.
+    columns = tl.arange(0, BLOCK_IN // VECTOR)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     # Rows past the last are read as the last one again, which costs no mask; they are never stored.
-    rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None] * num_in + columns[None, :]
+    rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None, None] * num_in + columns[None, :, :]
     up_rows = rows + num_out.to(tl.int64) * num_in
     # The first tile does not depend on x.
     tile = _load(rows, columns < num_in, EVEN)
     up_tile = _load(up_rows, columns < num_in, EVEN) if GATED else tile
     wait_for_earlier(EARLY)
 
-    total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
+    total = tl.zeros([BLOCK_OUT, BLOCK_IN // VECTOR], tl.float32)
     up_total = total
-    squares = tl.zeros([BLOCK_IN], tl.float32)
+    squares = tl.zeros([BLOCK_IN // VECTOR], tl.float32)
     norms = norm + columns if NORMS else x
     total, up_total, squares = _take(
         tile, up_tile, x + columns, norms, columns < num_in, offset, total, up_total, squares, NORMS, GATED
@@ -117,6 +141,7 @@ def row_linear(
     epsilon: float = 0.0,
     offset: float = 0.0,
     gated: bool = False,
+    plan: RowPlan | None = None,
 ) -> None:
     """out [1, N] = W [N, I] times x [1, I], which is normed first where `norm` [I] is given.
 
@@ -126,7 +151,9 @@ def row_linear(
     assert x.shape[0] == 1 and weight.is_contiguous()
     num_in = x.shape[1]
     num_out = len(weight) // 2 if gated else len(weight)
-    launcher: Any = _row_linear_kernel[(triton.cdiv(num_out, BLOCK_OUT),)]
+    size = weight.element_size()
+    plan = plan or row_plan(num_out, num_in, size, gated)
+    launcher: Any = _row_linear_kernel[(triton.cdiv(num_out, plan.block_out),)]
     launcher(
         out,
         x,
@@ -141,11 +168,11 @@ def row_linear(
         offset,
         NORMS=norm is not None,
         GATED=gated,
-        EVEN=num_in % BLOCK_IN == 0,
+        EVEN=num_in % plan.block_in == 0,
         EARLY=LAUNCHES_EARLY,
-        BLOCK_OUT=BLOCK_OUT,
-        BLOCK_IN=BLOCK_IN,
-        num_warps=4,
-        num_stages=3,
+        BLOCK_OUT=plan.block_out,
+        BLOCK_IN=plan.block_in,
+        VECTOR=LOAD_BYTES // size,
+        num_warps=plan.num_warps,
         **EARLY_LAUNCH,
     )
