@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pagoda.kernels.cuda.attention import FEWEST_PROGRAMS, TILE_TOKENS
 from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_split_len, decode_workspace
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
@@ -26,13 +27,14 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
+from pagoda.kernels.cuda.tiles import page_tiles
 
 # Measured on the H200 this was tuned on, random data.
 READ_BYTES_PER_SECOND = 4.1e12
 BF16_FLOPS_PER_SECOND = 719e12
 L2_BYTES = 60e6
 REPLAYS = 20
-PAGE_SIZE = 16
+PAGE_SIZE = 64
 SCALE = 128**-0.5
 
 Launch = Callable[[], None]
@@ -141,8 +143,8 @@ def check_decode(out, q, keys, values, table, lens) -> None:
 def shared_cases(variants: bool) -> Iterator[Case]:
     tiles = [{}]
     if variants:
-        for lines, tokens in ((128, 128), (64, 64), (64, 128), (128, 64)):
-            tiles += [{"lines_in_tile": lines, "block_tokens": tokens, "programs_per_group": n} for n in (2, 4)]
+        for lines in (64, 128, 256):
+            tiles += [{"lines_in_tile": lines, "num_stages": stages} for stages in (2, 3, 4)]
     for rows, shared_len, own in ((256, 2048, 192), (256, 512, 192), (32, 2048, 192)):
         flops = 4 * rows * shared_len * 32 * 128
         for tile in tiles:
@@ -160,7 +162,8 @@ def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, int]) 
     lens, shared_lens = (torch.full_like(members, length) for length in (shared_len + own, shared_len))
     group = SharedRows(shared_lens, members, torch.tensor([0, rows], device="cuda", dtype=torch.int32))
     arguments = (out, q, keys, values, table, lens, group, SCALE, workspace)
-    launch = functools.partial(shared_attention, *arguments, programs_per_row=1, **tile)
+    tiles = page_tiles(keys, values, TILE_TOKENS)
+    launch = functools.partial(shared_attention, *arguments, programs_per_row=FEWEST_PROGRAMS, tiles=tiles, **tile)
     launch()
     check_decode(out, q, keys, values, table, lens)
     return [launch]
@@ -174,22 +177,22 @@ def prefill_cases(variants: bool) -> Iterator[Case]:
     for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
         flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
         num_bytes = rows * (new * 32 * 256 * 2 + (new + cached) * 8 * 512)
-        for apart in (False, True):
+        for whole in (False, True):
             for tile in tiles:
-                name = f"{rows} x {new} after {cached}, {'apart' if apart else 'paged'}, {tile or 'as chosen'}"
-                make = functools.partial(prefill_launches, rows, new, cached, apart, tile)
+                name = f"{rows} x {new} after {cached}, {'whole tiles' if whole else 'gathered'}, {tile or 'as chosen'}"
+                make = functools.partial(prefill_launches, rows, new, cached, whole, tile)
                 yield Case("prefill", name, make, num_bytes, flops)
 
 
-def prefill_launches(rows: int, new: int, cached: int, apart: bool, tile: PrefillTile | None) -> list[Launch]:
+def prefill_launches(rows: int, new: int, cached: int, whole: bool, tile: PrefillTile | None) -> list[Launch]:
     keys, values, table = paged(rows, new + cached, 8, 128)
     q, out = (torch.randn((rows * new, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
     starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32) * new
     lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
     by_row = [x[table.flatten()].reshape(rows, -1, 8, 128) for x in (keys, values)]
-    k_new, v_new = (x[:, cached : cached + new].flatten(0, 1) if apart else None for x in by_row)
-    arguments = (out, q, keys, values, table, starts, lens, new, SCALE, 0, k_new, v_new)
-    launch = functools.partial(prefill_attention, *arguments, tile=tile)
+    arguments = (out, q, keys, values, table, starts, lens, new, SCALE, 0)
+    tiles = page_tiles(keys, values, TILE_TOKENS) if whole else None
+    launch = functools.partial(prefill_attention, *arguments, tile=tile, tiles=tiles)
     launch()
     flat_keys, flat_values = (x[-1, : new + cached] for x in by_row)
     assert_near("prefill", out[-512:], mixed_by_torch(q[-512:], flat_keys, flat_values, SCALE), 1e-2)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
+    PageTiles,
     find_owner,
     load_rows,
+    page_row,
     pages_are_paired,
     score,
     softmax_step,
@@ -41,16 +42,9 @@ class PrefillTile:
 
 def prefill_tile(longest: int, num_tokens: int) -> PrefillTile:
     """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and the tokens of the step."""
-    if longest < 128:
+    if longest < 64:
         return PrefillTile(max(16, triton.next_power_of_2(longest)), 64, 4, 3)
-    return PrefillTile(256, 64, 8, 3) if num_tokens > 2048 else PrefillTile(128, 128, 8, 3)
-
-
-def _by_tiles(new: torch.Tensor, block_tokens: int) -> TensorDescriptor:
-    """[T, K, E] as the copy engine takes it: tiles of some tokens of one head."""
-    assert new.stride(2) == 1 and new.stride(1) == new.shape[2]
-    shape = [new.shape[0], new.shape[1] * new.shape[2]]
-    return TensorDescriptor(new, shape, [new.stride(0), 1], [block_tokens, new.shape[2]])
+    return PrefillTile(128, 64, 4, 3) if num_tokens > 2048 else PrefillTile(64, 64, 4, 4)
 
 
 def prefill_attention(
@@ -64,16 +58,14 @@ def prefill_attention(
     max_new: int,
     scale: float,
     window: int,
-    k_new: torch.Tensor | None = None,
-    v_new: torch.Tensor | None = None,
     tile: PrefillTile | None = None,
+    tiles: PageTiles | None = None,
 ) -> None:
     """out, q: [T, H, E]; row r owns the tokens [row_starts[r], row_starts[r + 1]), the last of its context_lens[r].
 
     The keys and values of the new tokens already lie in the pages. No row has more than `max_new` new tokens; it
-    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. Rows that have nothing cached
-    read `k_new` and `v_new` [T, K, E] instead of the pages where these are given, which is faster: the device copies
-    whole tiles. Padding in these two must be finite.
+    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. With `tiles` of the pages the
+    device's copy engine fetches keys and values wherever a tile is full.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
@@ -83,9 +75,8 @@ def prefill_attention(
     group = num_heads // num_kv_heads
     group_block = triton.next_power_of_2(group)
     tile = tile or prefill_tile(max_new * group_block, num_tokens)
-    k_tiles = v_tiles = None
-    if k_new is not None and v_new is not None and head_dim == triton.next_power_of_2(head_dim):
-        k_tiles, v_tiles = _by_tiles(k_new, tile.block_tokens), _by_tiles(v_new, tile.block_tokens)
+    if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
+        tiles = None
     tokens_in_tile = max(tile.lines, group_block) // group_block
     _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
         out,
@@ -106,8 +97,8 @@ def prefill_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
-        k_tiles,
-        v_tiles,
+        None if tiles is None else tiles.keys,
+        None if tiles is None else tiles.values,
         GROUP=group,
         GROUP_BLOCK=group_block,
         TOKENS=tokens_in_tile,
@@ -116,7 +107,7 @@ def prefill_attention(
         PAGE_SIZE=page_size,
         BLOCK_TOKENS=tile.block_tokens,
         ROWS_TOGETHER=ROWS_TOGETHER,
-        NEW_APART=k_tiles is not None,
+        WHOLE=tiles is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
@@ -142,8 +133,8 @@ def _prefill(
     token_stride,
     kv_head_stride,
     table_row,
-    k_new,
-    v_new,
+    k_tiles,
+    v_tiles,
     GROUP: tl.constexpr,
     GROUP_BLOCK: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -152,7 +143,7 @@ def _prefill(
     PAGE_SIZE: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     ROWS_TOGETHER: tl.constexpr,
-    NEW_APART: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     kv_head = tl.program_id(0)
     # The last tiles of a prompt see the most keys: they start first, and the short ones fill the gaps at the end.
@@ -180,7 +171,7 @@ def _prefill(
     first_seen = tl.where(window > 0, tl.maximum(last_seen - window + 1, 0), 0)
     first_token = num_before + first_new
     last_token = num_before + tl.minimum(first_new + TOKENS, num_new) - 1
-    begin = tl.where(window > 0, tl.maximum(first_token - window + 1, 0), 0)
+    begin = tl.where(window > 0, tl.maximum(first_token - window + 1, 0), 0) // BLOCK_TOKENS * BLOCK_TOKENS
     all_from = tl.where(window > 0, tl.maximum(last_token - window + 1, 0), 0)
     # Tiles of keys begin at `begin`; those in the middle need no mask.
     masked_until = tl.minimum(begin + tl.cdiv(all_from - begin, BLOCK_TOKENS) * BLOCK_TOKENS, last_token + 1)
@@ -191,61 +182,40 @@ def _prefill(
     top = tl.full([TOKENS * GROUP_BLOCK], LOWEST, tl.float32)
     total = tl.zeros([TOKENS * GROUP_BLOCK], tl.float32)
     mixed = tl.zeros([TOKENS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
-    if NEW_APART and num_before == 0:
-        top, total, mixed = _take_all(
-            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
+    if masked_until > begin:
+        top, total, mixed = _take_tiles(
+            queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, masked_until, last_token,
             first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, True
+            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, True
         )  # fmt: skip
-    else:
-        top, total, mixed = _take_all(
-            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
-            first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, False
-        )  # fmt: skip
+    top, total, mixed = _take_tiles(
+        queries, keys, values, table, k_tiles, v_tiles, kv_head, masked_until, all_until, last_token,
+        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, False
+    )  # fmt: skip
+    top, total, mixed = _take_tiles(
+        queries, keys, values, table, k_tiles, v_tiles, kv_head, all_until, last_token + 1, last_token,
+        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
+        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, True
+    )  # fmt: skip
     mixed = mixed / total[:, None]
     targets = (tokens * out_token + head_numbers * out_head)[:, None] + lanes[None, :]
     tl.store(out + targets, mixed.to(out.dtype.element_ty), mask=is_line[:, None] & (lanes < WIDTH)[None, :])
 
 
 @triton.jit
-def _take_all(
-    queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, all_until, last_token,
-    first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-    WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
-    FROM_NEW: tl.constexpr,
-):  # fmt: skip
-    """All keys from `begin` to the last token: with a mask, without one in the middle, with one."""
-    if masked_until > begin:
-        top, total, mixed = _take_tiles(
-            queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, masked_until, last_token,
-            first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-            WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, True
-        )  # fmt: skip
-    top, total, mixed = _take_tiles(
-        queries, keys, values, table, k_new, v_new, row_start, kv_head, masked_until, all_until, last_token,
-        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, False
-    )  # fmt: skip
-    return _take_tiles(
-        queries, keys, values, table, k_new, v_new, row_start, kv_head, all_until, last_token + 1, last_token,
-        first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
-        WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, FROM_NEW, True
-    )  # fmt: skip
-
-
-@triton.jit
 def _take_tiles(
-    queries, keys, values, table, k_new, v_new, row_start, kv_head, begin, end, last_token,
+    queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, end, last_token,
     first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
     WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
-    FROM_NEW: tl.constexpr, MASKED: tl.constexpr,
+    WHOLE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     for start in range(begin, end, BLOCK_TOKENS):
         positions = start + tl.arange(0, BLOCK_TOKENS)
-        if FROM_NEW:
-            key_tile = k_new.load([row_start + start, kv_head * WIDTH])
-            value_tile = v_new.load([row_start + start, kv_head * WIDTH])
+        if WHOLE and not MASKED:
+            first = page_row(table, start, PAGE_SIZE)
+            key_tile = k_tiles.load([first, kv_head * WIDTH])
+            value_tile = v_tiles.load([first, kv_head * WIDTH])
         else:
             is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)

@@ -17,8 +17,10 @@ from pagoda.kernels.cuda.decode_attention import SHARED_SPLIT_LEN, DecodeWorkspa
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
+    PageTiles,
     find_owner,
     load_rows,
+    page_row,
     pages_are_paired,
     score,
     softmax_step,
@@ -52,18 +54,26 @@ def shared_attention(
     scale: float,
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
-    programs_per_group: int = 4,
-    lines_in_tile: int = 128,
-    block_tokens: int = 128,
-    num_stages: int = 3,
+    programs_per_group: int = 2,
+    lines_in_tile: int = 64,
+    block_tokens: int = 64,
+    num_stages: int = 4,
+    tiles: PageTiles | None = None,
 ) -> None:
-    """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads."""
+    """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads.
+
+    With `tiles` of the pages the device's copy engine fetches keys and values, in tiles of their size.
+    """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     num_rows, num_heads, head_dim = q.shape
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
     group_block = triton.next_power_of_2(group)
     rows_in_tile = max(1, lines_in_tile // group_block)
+    if tiles is not None and tiles.fits(page_size, tiles.block_tokens):
+        block_tokens = tiles.block_tokens
+    else:
+        tiles = None
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
     _shared[(num_kv_heads, num_tiles, programs_per_group)](
         q,
@@ -84,6 +94,8 @@ def shared_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
+        None if tiles is None else tiles.keys,
+        None if tiles is None else tiles.values,
         GROUP=group,
         GROUP_BLOCK=group_block,
         ROWS=rows_in_tile,
@@ -93,6 +105,7 @@ def shared_attention(
         SPLIT_LEN=SHARED_SPLIT_LEN,
         BLOCK_TOKENS=block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
+        WHOLE=tiles is not None,
         num_warps=8 if lines_in_tile >= 128 else 4,
         num_stages=num_stages,
     )
@@ -131,6 +144,8 @@ def _shared(
     token_stride,
     kv_head_stride,
     table_row,
+    k_tiles,
+    v_tiles,
     GROUP: tl.constexpr,
     GROUP_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -140,6 +155,7 @@ def _shared(
     SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     GROUPS_TOGETHER: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     kv_head, tile, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
@@ -172,13 +188,17 @@ def _shared(
         total = tl.zeros([ROWS * GROUP_BLOCK], tl.float32)
         mixed = tl.zeros([ROWS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
         for block in range(begin, split_end, BLOCK_TOKENS):
-            positions = block + tl.arange(0, BLOCK_TOKENS)
-            is_held = positions < split_end
-            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
-            key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            scores = score(queries, key_tile)
-            scores = tl.where(is_held[None, :], scores, -float("inf"))
-            value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            if WHOLE:  # what is shared are whole pages
+                first = page_row(table, block, PAGE_SIZE)
+                scores = score(queries, k_tiles.load([first, kv_head * WIDTH]))
+                value_tile = v_tiles.load([first, kv_head * WIDTH])
+            else:
+                positions = block + tl.arange(0, BLOCK_TOKENS)
+                is_held = positions < split_end
+                offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+                key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+                scores = tl.where(is_held[None, :], score(queries, key_tile), -float("inf"))
+                value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
         slots = (rows * max_splits + split) * num_kv_heads * GROUP + head_numbers
         is_number = is_line[:, None] & (lanes < WIDTH)[None, :]

@@ -6,9 +6,12 @@ Scores are kept in powers of two (the scale already holds log2 e), because the d
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = math.log2(math.e)
 # Where softmax starts before it has seen a score. Finite, so that a row which sees nothing of a tile stays a number.
@@ -19,6 +22,34 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 def pages_are_paired(k_pages, v_pages) -> bool:
     """Whether one set of offsets finds both the keys and the values, their last axis side by side."""
     return k_pages.shape == v_pages.shape and k_pages.stride() == v_pages.stride() and k_pages.stride(3) == 1
+
+
+@dataclass(frozen=True, eq=False)
+class PageTiles:
+    """Pages as the copy engine takes them: so many tokens of one head at a time, all of one page."""
+
+    keys: TensorDescriptor
+    values: TensorDescriptor
+    block_tokens: int
+
+    def fits(self, page_size: int, block_tokens: int) -> bool:
+        return block_tokens == self.block_tokens and page_size % block_tokens == 0
+
+
+def page_tiles(k_pages: torch.Tensor, v_pages: torch.Tensor, block_tokens: int) -> PageTiles | None:
+    """None where heads have a width that the engine does not take, or pages are shorter than a tile."""
+    num_pages, page_size, num_heads, width = k_pages.shape
+    if width & (width - 1) or width < 16 or page_size % block_tokens or not k_pages.is_contiguous():
+        return None
+    shape, strides = [num_pages * page_size, num_heads * width], [num_heads * width, 1]
+    keys, values = (TensorDescriptor(x, shape, strides, [block_tokens, width]) for x in (k_pages, v_pages))
+    return PageTiles(keys, values, block_tokens)
+
+
+@triton.jit
+def page_row(table, position, PAGE_SIZE: tl.constexpr):
+    """The row of the pages, taken as one list of tokens, where the token at this position of a row lies."""
+    return tl.load(table + position // PAGE_SIZE) * PAGE_SIZE + position % PAGE_SIZE
 
 
 @triton.jit

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from pagoda.kernels.cuda import prefill_attention as kernel
+from pagoda.kernels.cuda.tiles import page_tiles
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DTYPES,
@@ -22,7 +22,7 @@ SCALE = 0.3
 
 
 def check(
-    case: RaggedCase, group: int, window: int, kind: str = "f32", tile: int | None = 32, apart: bool = False
+    case: RaggedCase, group: int, window: int, kind: str = "f32", tile: int | None = 32, whole: bool = False
 ) -> None:
     dtype = DTYPES[kind]
     _, _, num_kv_heads, head_dim = case.pages.keys.shape
@@ -31,12 +31,12 @@ def check(
     queries = rounded(queries, dtype)
     padded = np.concatenate([queries, np.full((padding, *queries.shape[1:]), np.nan, np.float32)])
     out = poisoned(padded.shape, dtype)
-    new = new_tokens(case, padding, dtype) if apart else {}
+    keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
     kernel.prefill_attention(
         out,
         on_device(padded, dtype),
-        on_device(case.pages.keys, dtype),
-        on_device(case.pages.values, dtype),
+        keys,
+        values,
         on_device(case.batch.page_tables[1]),
         on_device(case.batch.row_starts),
         on_device(case.batch.context_lens),
@@ -44,22 +44,12 @@ def check(
         SCALE,
         window,
         tile=None if tile is None else kernel.PrefillTile(tile, 16, 4, 2),
-        **new,
+        tiles=page_tiles(keys, values, 16) if whole else None,
     )
     pages = rounded_pages(case.pages, dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, window)
     assert_close(out[:num_tokens], expected, TOLERANCES[kind])
     assert np.isnan(to_numpy(out[num_tokens:])).all()
-
-
-def new_tokens(case: RaggedCase, padding: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The keys and values of the step side by side, as a projection leaves them."""
-    lengths = np.diff(case.batch.row_starts)
-    found = {}
-    for name, by_row in (("k_new", case.keys), ("v_new", case.values)):
-        own = [numbers[len(numbers) - length :] for numbers, length in zip(by_row, lengths, strict=True)]
-        found[name] = on_device(np.concatenate([*own, np.ones_like(own[0][:1]).repeat(padding, 0)]), dtype)
-    return found
 
 
 MIXED = [Row(0, 30), Row(21, 17), Row(0, 1), Row(40, 1)]
@@ -92,18 +82,15 @@ def test_more_rows_than_are_looked_through_together(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("window", [0, 7])
-def test_new_tokens_that_lie_apart_from_the_pages(kind: str, window: int):
-    check(make_case(MIXED, 16, 2, 16, window, seed=6), 4, window, kind, apart=True)
+@pytest.mark.parametrize(("page_size", "window"), [(16, 0), (16, 7), (48, 0), (64, 40)])
+def test_whole_tiles_of_pages(kind: str, page_size: int, window: int):
+    check(make_case([*MIXED, Row(100, 20)], page_size, 2, 16, window, seed=6), 4, window, kind, whole=True)
 
 
-def test_rows_without_a_cache_do_not_read_the_pages():
-    case = make_case([Row(0, 20), Row(0, 33)], 16, 2, 16, 0, seed=7)
-    queries = on_device(np.random.default_rng(8).standard_normal((53, 4, 16), np.float32))
-    nothing = poisoned(case.pages.keys.shape, torch.float32)
-    out, new = poisoned((53, 4, 16), torch.float32), new_tokens(case, 0, torch.float32)
-    table, starts, lens = map(on_device, (case.batch.page_tables[1], case.batch.row_starts, case.batch.context_lens))
-    tile = kernel.PrefillTile(32, 16, 4, 2)
-    kernel.prefill_attention(out, queries, nothing, nothing, table, starts, lens, 33, SCALE, 0, **new, tile=tile)
-    expected = ReferenceOperators().attention(to_numpy(queries), case.pages, case.batch, 1, SCALE, 0)
-    assert_close(out, expected, TOLERANCES["f32"])
+def test_a_tile_that_is_not_full_is_not_read_beyond_its_end():
+    case = make_case([Row(0, 20), Row(30, 33)], 16, 2, 16, 0, seed=7)
+    for row, context_len in enumerate(case.batch.context_lens):
+        last = case.batch.page_tables[1][row, (context_len - 1) // 16]
+        for pages in (case.pages.keys, case.pages.values):
+            pages[last, (context_len - 1) % 16 + 1 :] = np.nan
+    check(case, 2, 0, whole=True)

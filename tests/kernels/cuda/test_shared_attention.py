@@ -8,6 +8,7 @@ from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
 from pagoda.kernels.cuda.decode_attention import decode_workspace
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.tiles import page_tiles
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DEVICE,
@@ -43,7 +44,9 @@ def share(case: RaggedCase, groups: list[list[int]], shared_pages: list[int]) ->
     return SharedRows(*map(on_device, (lens, members, starts)))
 
 
-def check(case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", programs: int = 4) -> None:
+def check(
+    case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", programs: int = 4, whole: bool = False
+) -> None:
     dtype = DTYPES[kind]
     num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
     queries = np.random.default_rng(8).standard_normal((num_rows, num_kv_heads * heads, head_dim), np.float32)
@@ -51,11 +54,12 @@ def check(case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", pro
     longest = int(case.batch.context_lens.max())
     workspace = decode_workspace(num_rows, queries.shape[1], num_kv_heads, head_dim, longest, DEVICE, 32)
     out = poisoned(queries.shape, dtype)
+    keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
     shared_attention(
         out,
         on_device(queries, dtype),
-        on_device(case.pages.keys, dtype),
-        on_device(case.pages.values, dtype),
+        keys,
+        values,
         on_device(case.batch.page_tables[1]),
         on_device(case.batch.context_lens),
         rows,
@@ -64,6 +68,7 @@ def check(case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", pro
         programs_per_group=programs,
         lines_in_tile=16,
         block_tokens=16,
+        tiles=page_tiles(keys, values, 16) if whole else None,
     )
     pages = rounded_pages(case.pages, dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, 0)
@@ -80,6 +85,12 @@ def new_case(*context_lens: int) -> RaggedCase:
 def test_two_groups_and_rows_of_none(kind: str, heads: int):
     case = new_case(120, 130, 17, 90, 101, 40)
     check(case, share(case, [[0, 1], [4, 3]], [7, 5]), heads, kind)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_whole_tiles_of_pages(kind: str):
+    case = new_case(120, 130, 17, 90, 101, 40)
+    check(case, share(case, [[0, 1], [4, 3]], [7, 5]), 4, kind, whole=True)
 
 
 @pytest.mark.parametrize("programs", [1, 2, 8])
