@@ -32,6 +32,11 @@ class DeviceBatch:
     """Decoding entries that begin with the same pages of the first cache group."""
 
     @property
+    def decodes_alone(self) -> bool:
+        """Whether every entry has one token, and none reads pages together with others."""
+        return self.num_decoding == self.num_entries and self.shared is None
+
+    @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
 

@@ -3,6 +3,9 @@
 A row's context is cut into splits of a fixed length. How a row is cut, and the order in which its splits are put
 together, follow from the row alone, so its result has the same bits in any batch and under any grid. The program that
 finishes a row's last split puts them together; a row of one split writes its result at once.
+
+Heads may come as the projection left them: then a program norms and turns the queries it needs itself, and the one that
+takes a row's last split brings the new key and value into the pages first.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
 
 SPLIT_LEN = 512
@@ -87,6 +91,7 @@ def decode_attention(
     programs_per_row: int | None = None,
     shared_lens: torch.Tensor | None = None,
     tile: DecodeTile | None = None,
+    fresh: FreshHeads | None = None,
 ) -> None:
     """out[r] = attention of q[r] [H, E] over the context_lens[r] tokens that page_table[r] finds; zeros where it is 0.
 
@@ -94,7 +99,9 @@ def decode_attention(
     programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
     a row are already in the workspace, as its first splits (see shared_attention.py); the row has others besides.
+    `fresh` heads take the place of q, and the last token of a row is still to be written to its page.
     """
+    assert fresh is None or shared_lens is None, "the shared part wants its queries turned beforehand"
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
     num_rows, num_heads, head_dim = q.shape
@@ -125,6 +132,7 @@ def decode_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
+        *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
         GROUP=group,
         GROUP_BLOCK=triton.next_power_of_2(group),
         HEAD_BLOCK=max(FEWEST_HEADS, triton.next_power_of_2(group)),
@@ -135,6 +143,10 @@ def decode_attention(
         BLOCK_TOKENS=tile.block_tokens,
         SHARED_SPLIT_LEN=SHARED_SPLIT_LEN,
         MERGED_TOGETHER=MERGED_TOGETHER,
+        IS_FRESH=fresh is not None,
+        HALF=0 if fresh is None else fresh.cosines.shape[1],
+        INTERLEAVED=fresh is not None and fresh.interleaved,
+        NORMS=fresh is not None and fresh.norms is not None,
         EARLY=LAUNCHES_EARLY,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -165,6 +177,14 @@ def _decode(
     token_stride,
     kv_head_stride,
     table_row,
+    heads_x,
+    heads_row,
+    cosines,
+    sines,
+    query_norm,
+    key_norm,
+    epsilon,
+    offset,
     GROUP: tl.constexpr,
     GROUP_BLOCK: tl.constexpr,
     HEAD_BLOCK: tl.constexpr,
@@ -175,6 +195,10 @@ def _decode(
     BLOCK_TOKENS: tl.constexpr,
     SHARED_SPLIT_LEN: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
+    IS_FRESH: tl.constexpr,
+    HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    NORMS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     launch_dependents(EARLY)
@@ -194,14 +218,23 @@ def _decode(
     is_head = heads < GROUP
     is_number = is_head[:, None] & (lanes < WIDTH)[None, :]
     first_head = kv_head * GROUP
-    query_offsets = (first_head + heads)[:, None] * q_head + lanes[None, :]
-    queries = tl.load(q + row.to(tl.int64) * q_row + query_offsets, mask=is_number, other=0.0)
     result = out + row.to(tl.int64) * out_row + (first_head + heads)[:, None] * out_head + lanes[None, :]
     if num_splits == 0:
         if program == 0:
             tl.store(result, tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], out.dtype.element_ty), mask=is_number)
         return
+    if program >= num_splits:
+        return
 
+    own_heads = heads_x + row.to(tl.int64) * heads_row if IS_FRESH else q
+    if IS_FRESH:
+        queries = turned_heads(
+            own_heads + (first_head + heads) * WIDTH, is_head, lanes, context_len - 1, cosines, sines, query_norm,
+            epsilon, offset, WIDTH, HALF, INTERLEAVED, NORMS
+        ).to(out.dtype.element_ty)  # fmt: skip
+    else:
+        query_offsets = (first_head + heads)[:, None] * q_head + lanes[None, :]
+        queries = tl.load(q + row.to(tl.int64) * q_row + query_offsets, mask=is_number, other=0.0)
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
     for split in range(program, num_splits, num_programs):
@@ -216,6 +249,13 @@ def _decode(
                 top, total, mixed = _take_in(
                     split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
                 )
+        if IS_FRESH:  # noqa: SIM102 - known when the kernel is built
+            if split == num_splits - 1:
+                _write_last(
+                    own_heads, keys, values, table, context_len - 1, kv_head, num_kv_heads, lanes, cosines, sines,
+                    key_norm, epsilon, offset, page_stride, token_stride,
+                    GROUP, WIDTH, PAGE_SIZE, HALF, INTERLEAVED, NORMS
+                )  # fmt: skip
         for start in range(begin, end, BLOCK_TOKENS):
             positions = start + tl.arange(0, BLOCK_TOKENS)
             is_held = positions < end
@@ -233,7 +273,7 @@ def _decode(
             tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
             tl.store(split_totals + slots, top + tl.log2(total), mask=is_head)
 
-    if num_splits > 1 and program < num_splits:
+    if num_splits > 1:
         finished = (num_splits - program + num_programs - 1) // num_programs
         # All threads have stored before one of them says so; acq_rel makes the others' splits visible to the last.
         tl.debug_barrier()
@@ -250,6 +290,28 @@ def _decode(
             merged_result = out + row.to(tl.int64) * out_row + (first_head + group)[:, None] * out_head + lanes[None, :]
             is_merged = (group < GROUP)[:, None] & (lanes < WIDTH)[None, :]
             tl.store(merged_result, merged.to(out.dtype.element_ty), mask=is_merged)
+
+
+@triton.jit
+def _write_last(
+    own_heads, keys, values, table, position, kv_head, num_kv_heads, lanes, cosines, sines,
+    key_norm, epsilon, offset, page_stride, token_stride,
+    GROUP: tl.constexpr, WIDTH: tl.constexpr, PAGE_SIZE: tl.constexpr, HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr, NORMS: tl.constexpr,
+):  # fmt: skip
+    """The key and the value of a row's last token into its page; all threads of the program see them afterwards."""
+    one = tl.arange(0, 1)
+    source = own_heads + (num_kv_heads * GROUP + kv_head + one) * WIDTH
+    key = turned_heads(
+        source, one == 0, lanes, position, cosines, sines, key_norm, epsilon, offset, WIDTH, HALF, INTERLEAVED, NORMS
+    )
+    is_lane = (one == 0)[:, None] & (lanes < WIDTH)[None, :]
+    value = tl.load(source[:, None] + num_kv_heads * WIDTH + lanes[None, :], mask=is_lane, other=0.0)
+    page = tl.load(table + position // PAGE_SIZE).to(tl.int64)
+    place = page * page_stride + (position % PAGE_SIZE) * token_stride + one[:, None] + lanes[None, :]
+    tl.store(keys + place, key.to(keys.dtype.element_ty), mask=is_lane)
+    tl.store(values + place, value.to(values.dtype.element_ty), mask=is_lane)
+    tl.debug_barrier()
 
 
 @triton.jit

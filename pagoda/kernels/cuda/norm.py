@@ -34,6 +34,7 @@ def _norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < width
+    factors = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32) + offset
     wait_for_earlier(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=inside, other=0.0)
     if ADDS:
@@ -43,7 +44,7 @@ def _norm_kernel(
         tl.store(total + row * width + columns, values, mask=inside)
     wide = values.to(tl.float32)
     inverse = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / width + epsilon)
-    normed = wide * inverse * (tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32) + offset)
+    normed = wide * inverse * factors
     if QUANTIZES:
         scale = tl.maximum(tl.max(tl.abs(normed), axis=0) / LARGEST, 1e-12)
         tl.store(out_scale + row, scale)

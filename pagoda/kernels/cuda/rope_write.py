@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -28,6 +28,70 @@ class HeadNorms:
     key: torch.Tensor
     epsilon: float
     offset: float
+
+
+@dataclass(frozen=True, eq=False)
+class FreshHeads:
+    """Queries, keys and values as the projection left them, for a kernel that norms and turns them itself."""
+
+    NO_ARGUMENTS: ClassVar[tuple[None | int | float, ...]] = (None, 0, None, None, None, None, 0.0, 0.0)
+
+    x: torch.Tensor
+    """[R, (H + 2K) * E]: queries, keys, values"""
+    cosines: torch.Tensor
+    sines: torch.Tensor
+    interleaved: bool
+    norms: HeadNorms | None
+
+    def arguments(self) -> tuple[Any, ...]:
+        """As the kernel takes them: x, its row stride, cosines, sines, both norms, epsilon, offset."""
+        norms = self.norms
+        weights = (self.cosines, self.cosines, 0.0, 0.0)
+        if norms is not None:
+            weights = (norms.query, norms.key, norms.epsilon, norms.offset)
+        return (self.x, self.x.stride(0), self.cosines, self.sines, *weights)
+
+
+@triton.jit
+def turned_heads(
+    heads,
+    is_head,
+    lanes,
+    position,
+    cosines,
+    sines,
+    norm,
+    epsilon,
+    offset,
+    WIDTH: tl.constexpr,
+    HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    NORMS: tl.constexpr,
+):
+    """The heads at these pointers [M], normed and turned to the position: [M, lanes] float32."""
+    is_turned = lanes < 2 * HALF
+    if INTERLEAVED:
+        partners, angles, is_first = lanes ^ 1, lanes // 2, lanes % 2 == 0
+    else:
+        is_first = lanes < HALF
+        partners, angles = tl.where(is_first, lanes + HALF, lanes - HALF), lanes % HALF
+    partners = tl.where(is_turned, partners, lanes)
+    mask = is_head[:, None] & (lanes < WIDTH)[None, :]
+    x = tl.load(heads[:, None] + lanes[None, :], mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(heads[:, None] + partners[None, :], mask=mask, other=0.0).to(tl.float32)
+    if NORMS:
+        kind = heads.dtype.element_ty
+        inverse = (1.0 / tl.sqrt(tl.sum(x * x, 1) / WIDTH + epsilon))[:, None]
+        own = tl.load(norm + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32) + offset
+        others = tl.load(norm + partners, mask=lanes < WIDTH, other=0.0).to(tl.float32) + offset
+        # Rounded as the single operators round.
+        x = (x * inverse * own[None, :]).to(kind).to(tl.float32)
+        y = (y * inverse * others[None, :]).to(kind).to(tl.float32)
+    angles += position.to(tl.int64) * HALF
+    cosine = tl.load(cosines + angles, mask=is_turned, other=1.0)
+    sine = tl.load(sines + angles, mask=is_turned, other=0.0)
+    sine = tl.where(is_first, -sine, sine)
+    return x * cosine[None, :] + y * sine[None, :]
 
 
 @triton.jit

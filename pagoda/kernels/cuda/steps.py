@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from pagoda.kernels.cuda.linear import Matrix, workspace_for
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.places import Places
 from pagoda.kernels.cuda.recorder import Call
-from pagoda.kernels.cuda.rope_write import HeadNorms, rope_write
+from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.cuda.row_calls import RowProject
 from pagoda.kernels.cuda.row_linear import row_linear
 from pagoda.kernels.cuda.small_linear import LinearWorkspace
@@ -74,9 +75,16 @@ class Steps:
         self._logit_tokens = torch.zeros(0, dtype=torch.int32, device=weights.device)
         self._body: list[Step] = []
         self._head: list[Step] = []
-        for call in calls:
+        left = deque(calls)
+        while left:
+            call = left.popleft()
             in_head = call.out is not None and call.out.is_rows
-            (self._head if in_head else self._body).append(self._step(call))
+            if isinstance(call, fusion.RopeWrite):
+                attend = left.popleft()
+                assert isinstance(attend, recorded.Attend), "heads are brought to the pages right before attention"
+                self._body.append(partial(self._rope_attend, call, self._head_norms(call), attend))
+            else:
+                (self._head if in_head else self._body).append(self._step(call))
 
     def run(self, batch: DeviceBatch) -> None:
         for step in self._body:
@@ -108,10 +116,6 @@ class Steps:
                 return partial(self._norm, call, self._common.weights.vector(call.norm.weight))
             case fusion.AddNorm():
                 return partial(self._add_norm, call, self._common.weights.vector(call.norm.weight))
-            case fusion.RopeWrite():
-                return partial(self._rope_write, call, self._head_norms(call))
-            case recorded.Attend():
-                return partial(self._attend, call)
             case fusion.Gate():
                 return partial(self._gate, call)
             case fusion.Quantize():
@@ -172,31 +176,23 @@ class Steps:
         out, total = view(call.out, count), view(call.total, count)
         add_rms_norm(out, total, view(x, count), view(y, count), weight, norm.epsilon, norm.offset, scales)
 
-    def _rope_write(self, call: fusion.RopeWrite, norms: HeadNorms | None, batch: DeviceBatch, count: int) -> None:
-        pages = self._common.layers[call.layer]
-        head_dim = pages.keys.shape[-1]
-        cosines, sines = self._common.ropes[call.table]
-        rope_write(
-            self._places.view(call.out, count).view(count, -1, head_dim),
-            pages.keys,
-            pages.values,
-            self._places.whole(call.reads[0], count),
-            cosines,
-            sines,
-            self._common.interleaved[call.table],
-            norms,
-            batch.positions,
-            batch.entries,
-            batch.context_lens,
-            batch.page_tables[call.group],
-        )
-
-    def _attend(self, call: recorded.Attend, batch: DeviceBatch, count: int) -> None:
+    def _rope_attend(
+        self, rope: fusion.RopeWrite, norms: HeadNorms | None, call: recorded.Attend, batch: DeviceBatch, count: int
+    ) -> None:
         pages: KVPages = self._common.layers[call.layer]
         head_dim = pages.keys.shape[-1]
-        queries = self._places.view(call.reads[0], count).view(count, -1, head_dim)
+        queries = self._places.view(rope.out, count).view(count, -1, head_dim)
+        cosines, sines = self._common.ropes[rope.table]
+        interleaved = self._common.interleaved[rope.table]
+        x = self._places.whole(rope.reads[0], count)
+        fresh = None
+        if batch.decodes_alone:
+            fresh = FreshHeads(x, cosines, sines, interleaved, norms)
+        else:
+            where = (batch.positions, batch.entries, batch.context_lens, batch.page_tables[rope.group])
+            rope_write(queries, pages.keys, pages.values, x, cosines, sines, interleaved, norms, *where)
         out = self._places.view(call.out, count).view(count, -1, head_dim)
-        self._common.attention(out, queries, pages, batch, call.group, call.scale, call.window)
+        self._common.attention(out, queries, pages, batch, call.group, call.scale, call.window, fresh)
 
     def _gate(self, call: fusion.Gate, _batch: DeviceBatch, count: int) -> None:
         gate, up = (self._places.view(symbol, count) for symbol in call.reads)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from pagoda.kernels.base import RopeFrequencies
 from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.reference import ReferenceOperators
+from pagoda.kernels.reference.rope import rope_table
 from tests.kernels.cuda.device import (
     DEVICE,
     DTYPES,
@@ -70,6 +73,46 @@ def test_types_and_groups_of_heads(kind: str, group: int):
     case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
     decode = Decode(case, 2 * group, 0, kind)
     assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize(("head_dim", "rotary_dim", "window"), [(16, 16, 0), (24, 16, 40)])
+def test_heads_as_the_projection_left_them(
+    kind: str, interleaved: bool, has_norms: bool, head_dim: int, rotary_dim: int, window: int
+):
+    """Against the two kernels apart, which have twins of their own; the first row is padding."""
+    dtype, num_heads, num_kv_heads, page_size = DTYPES[kind], 6, 2, 16
+    lens = [0, 1, 16, 33, 70, 100]
+    case = make_case(rows(*(max(1, length) for length in lens)), page_size, num_kv_heads, head_dim, window, seed=9)
+    case.batch.context_lens[0] = 0
+    generator = np.random.default_rng(10)
+    x = on_device(generator.standard_normal((len(lens), (num_heads + 2 * num_kv_heads) * head_dim), np.float32), dtype)
+    frequencies = RopeFrequencies((10.0 ** -np.linspace(0, 2, rotary_dim // 2)).astype(np.float32), interleaved)
+    every = rope_table(np.arange(128, dtype=np.int32), frequencies)
+    norms = None
+    if has_norms:
+        weights = generator.standard_normal((2, head_dim), np.float32)
+        norms = HeadNorms(on_device(weights[0]), on_device(weights[1]), 1e-5, 1.0)
+    fresh = FreshHeads(x, on_device(every.cos), on_device(every.sin), interleaved, norms)
+    table, context_lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
+    found = []
+    for is_fresh in (True, False):
+        keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
+        queries, out = (poisoned((len(lens), num_heads, head_dim), dtype) for _ in range(2))
+        if not is_fresh:
+            places = (np.maximum(np.array(lens) - 1, 0), np.arange(len(lens)))
+            positions, entries = (on_device(place.astype(np.int32)) for place in places)
+            turned = (fresh.cosines, fresh.sines, interleaved, norms, positions, entries, context_lens, table)
+            rope_write(queries, keys, values, x, *turned)
+            queries[0] = 0
+        workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, 100, DEVICE, 32)
+        where = (out, queries, keys, values, table, context_lens, SCALE, window, workspace)
+        decode_attention(*where, tile=DecodeTile(16, 4, 3), fresh=fresh if is_fresh else None)
+        found.append([to_numpy(tensor) for tensor in (keys, values, out)])
+    for actual, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=3 * TOLERANCES[kind], rtol=3 * TOLERANCES[kind])
 
 
 @pytest.mark.parametrize(("page_size", "window"), [(1, 0), (32, 1), (16, 16), (64, 45), (16, 1000), (64, 0)])
