@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +25,8 @@ from pagoda.engine.progress import BatchProgress
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
 Params = SamplingParams | Sequence[SamplingParams] | None
+# Requests that are taken in between two steps, by the clock.
+OPENING_SECONDS = 0.015
 
 
 class LLM:
@@ -139,17 +143,19 @@ class LLM:
     def _run(self, requests: list[Request], texts: Sequence[str | None], use_tqdm: bool) -> list[RequestOutput]:
         for request in requests:
             self._engine.loop.check(request)  # before any of them starts
-        outputs = [self._open(request, text) for request, text in zip(requests, texts, strict=True)]
+        outputs: list[RequestOutput] = []
+        waiting = deque(zip(requests, texts, strict=True))
         with BatchProgress(len(requests), enabled=use_tqdm) as progress:
             try:
                 with interrupts_deferred() as interrupts:
-                    while len(self._outputs):
+                    while waiting or len(self._outputs):
+                        outputs += self._open_some(waiting)
                         for output in self._turn():
                             progress.update(output)
                         self._raise_rejected(requests)
                         interrupts.deliver()
             except BaseException:
-                self._abandon(requests)
+                self._abandon(requests[: len(outputs)])
                 raise
         self._settle()
         return outputs
@@ -176,6 +182,14 @@ class LLM:
         output = self._outputs.open(request, text, time.monotonic())
         self._engine.loop.inbox.append(AddRequest(request))
         return output
+
+    def _open_some(self, waiting: deque[tuple[Request, str | None]]) -> list[RequestOutput]:
+        """All of them; where steps run beside the host, as many as a moment allows, so that the first need not wait."""
+        until = time.monotonic() + OPENING_SECONDS if self._engine.loop.executor.lateness else math.inf
+        opened = []
+        while waiting and time.monotonic() < until:
+            opened.append(self._open(*waiting.popleft()))
+        return opened
 
     def _lone_turn(self) -> list[RequestOutput]:
         with interrupts_deferred():

@@ -34,7 +34,7 @@ class PromptReader:
             return self._read_mapping(prompt)
         if isinstance(prompt, str):
             return prompt, self._tokenizer.encode(prompt, add_special_tokens, max_bytes=self._max_bytes)
-        if not isinstance(prompt, list | tuple) or any(type(item) is not int for item in prompt):
+        if not isinstance(prompt, list | tuple) or set(map(type, prompt)) - {int}:
             raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {_kind(prompt)}")
         return None, list(prompt)
 

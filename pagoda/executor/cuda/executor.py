@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +24,11 @@ from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
 from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.pooling import Pooler
-from pagoda.executor.rows import in_order
+from pagoda.executor.rows import Rows, in_order
 from pagoda.kernels.base import FloatArray
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.program import Program
+from pagoda.kernels.cuda.shared_attention import SharedRows
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
@@ -121,6 +123,7 @@ class CudaExecutor:
     def close(self) -> None:
         self._under_way.clear()
         self._graphs.clear()
+        gc.unfreeze()  # what lies on the device is given back with the last object that knows it
 
     def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         counts = self._counts
@@ -214,7 +217,8 @@ class CudaExecutor:
         is_prompt = num_tokens > 1
         num_decoding = int(is_prompt.argmax()) if is_prompt.any() else len(rows)
         self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, num_decoding)
-        batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()))
+        shared = self._share(rows[:num_decoding])
+        batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()), shared)
         self._program.run(batch)
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
@@ -238,6 +242,13 @@ class CudaExecutor:
             done = result or self._wait_for(step)
             return UnderWay(plan, result=replace(done, prompt_logprobs=scores, pooled=pooled))
         return step
+
+    def _share(self, decoding: Rows) -> SharedRows | None:
+        groups = self._sharing.find(decoding, self._counts.num_computed) if self._sharing is not None else []
+        if self._sharing is None or not groups:
+            return None
+        self._sharing.send(groups)
+        return self._sharing.shared_rows(len(decoding))
 
     def _pool(self, plan: StepPlan, asked: Asked, batch: DeviceBatch) -> dict[int, FloatArray]:
         starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)

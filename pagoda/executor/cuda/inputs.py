@@ -64,8 +64,10 @@ class StepInputs:
         """Gathers the next token of each entry. Launches only: it may be captured."""
         return self._batch(num_entries, num_entries, self.counting[: num_entries + 1], num_entries, 1, shared)
 
-    def batch(self, num_entries: int, num_tokens: int, num_decoding: int, max_new: int) -> DeviceBatch:
-        return self._batch(num_entries, num_tokens, self._row_starts[: num_entries + 1], num_decoding, max_new)
+    def batch(
+        self, num_entries: int, num_tokens: int, num_decoding: int, max_new: int, shared: SharedRows | None = None
+    ) -> DeviceBatch:
+        return self._batch(num_entries, num_tokens, self._row_starts[: num_entries + 1], num_decoding, max_new, shared)
 
     def advance_decoding(self, batch: DeviceBatch) -> None:
         self._advance(batch, self.counting[: batch.num_entries])
