@@ -1,0 +1,80 @@
+"""Two hundred steps of a small model for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw.
+
+PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.models import QWEN_06B, make_folder
+from pagoda import LLM, SamplingParams
+
+NUM_STEPS = 200
+SMALL: dict[str, Any] = {
+    **QWEN_06B,
+    "vocab_size": 1000,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+
+
+def small_folder(parent: Path) -> Path:
+    folder = make_folder("0.6b", parent)
+    (folder / "config.json").write_text(json.dumps(SMALL), encoding="utf-8")
+    return folder
+
+
+def prompts() -> list[list[int]]:
+    draw = random.Random(3)
+    shared = [draw.randrange(10, 999) for _ in range(320)]
+    alone = [[draw.randrange(10, 999) for _ in range(draw.randrange(1, 200))] for _ in range(12)]
+    return alone + [shared + [draw.randrange(10, 999) for _ in range(5)] for _ in range(8)]
+
+
+def main() -> int:
+    ways = [
+        {"temperature": 0},
+        {"temperature": 0.8},
+        {"temperature": 0.8, "top_k": 20},
+        {"temperature": 0.9, "top_p": 0.8, "min_p": 0.05},
+        {"temperature": 0, "repetition_penalty": 1.1, "presence_penalty": 0.2},
+    ]
+    num_steps = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for quantization in ("none", "fp8"):
+            llm = LLM(
+                small_folder(Path(folder)),
+                device="cuda",
+                load_format="dummy",
+                quantization=quantization,
+                max_model_len=512,
+                max_num_seqs=16,
+                max_num_batched_tokens=256,
+                num_pages=60,
+                block_size=64,
+            )
+            with llm:
+                texts = prompts()
+                sampling = [
+                    SamplingParams(max_tokens=40, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
+                    for number in range(len(texts))
+                ]
+                outputs = llm.generate(texts, sampling, use_tqdm=False)
+                assert all(len(output.outputs[0].token_ids) == 40 for output in outputs)
+                num_steps += llm.engine.loop.counters.num_steps
+    print(f"{num_steps} steps, {2 * len(texts)} requests, all answered in full")
+    return 0 if num_steps >= NUM_STEPS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
