@@ -9,7 +9,7 @@ from typing import Any
 from pagoda.core.errors import InvalidRequest
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
-from pagoda.text import ChatTemplate, Tokenizer
+from pagoda.text import ChatTemplate, FillInFrame, FillInPrompt, Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """A text, token ids, or {"prompt": text} or {"prompt_token_ids": ids}."""
@@ -37,6 +37,17 @@ class PromptReader:
         if not isinstance(prompt, list | tuple) or set(map(type, prompt)) - {int}:
             raise InvalidRequest("prompt", f"must be a text or a list of token ids, not {_kind(prompt)}")
         return None, list(prompt)
+
+    def read_fill_in(
+        self, prompts: Sequence[str | list[int]], suffix: str, add_special_tokens: bool = True
+    ) -> list[FillInPrompt]:
+        """Prompts that end in a hole, behind which the suffix stands."""
+        frame = FillInFrame(self._tokenizer, self._max_bytes)
+        try:
+            behind = frame.encode_behind(suffix)
+        except InvalidRequest as error:
+            raise InvalidRequest("suffix", str(error).removeprefix(f"{error.field}: ")) from None
+        return [frame.read(prompt, behind, add_special_tokens) for prompt in prompts]
 
     def read_many(self, prompts: Any) -> list[tuple[str | None, list[int]]]:
         """One prompt or several. A list of whole numbers is one prompt."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 import tokenizers
+from tokenizers import AddedToken
 
 from pagoda.core.errors import ModelFileError
 from pagoda.text.encoders import LibraryEncoder, library_faults
@@ -53,7 +54,7 @@ def read_folder_tokenizer(folder: Path) -> TokenizerParts:
     piece_bytes, strips_leading_space = read_decoder(described.decoder)
     added_ids = frozenset(token.id for token in described.added_tokens)
     return TokenizerParts(
-        encoder=LibraryEncoder(library, lambda: tokenizers.Tokenizer.from_str(library.to_str())),
+        encoder=LibraryEncoder(library, lambda: _literal_twin(library, [pieces[one] for one in special.fill_in.ids()])),
         table=TokenTable(pieces, special.special_ids, added_ids, piece_bytes),
         special=special,
         ids=ids,
@@ -61,6 +62,13 @@ def read_folder_tokenizer(folder: Path) -> TokenizerParts:
         chat_template=_chat_template(folder),
         template_variables=named,
     )
+
+
+def _literal_twin(library: tokenizers.Tokenizer, also_special: list[str]) -> tokenizers.Tokenizer:
+    """For text that is only text. Files often leave it unsaid that fill-in tokens are special."""
+    twin = tokenizers.Tokenizer.from_str(library.to_str())
+    twin.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in also_special])
+    return twin
 
 
 def _read_tokenizer_file(path: Path) -> bytes:
@@ -132,16 +140,17 @@ def _special_tokens(
     eos_id = named_id("eos_token")
     ends = find_end_of_generation(by_name, special_ids.__contains__) | _declared_ends(folder, len(ids))
     prefix_ids, suffix_ids = _frame(library)
+    fill_in = find_fill_in(ids)
     return SpecialTokens(
         bos_id=named_id("bos_token"),
         eos_id=eos_id,
         pad_id=named_id("pad_token"),
         unknown_id=named_id("unk_token"),
         eos_ids=ends | ({eos_id} if eos_id is not None else set()),
-        special_ids=special_ids,
+        special_ids=special_ids.union(fill_in.ids()),
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
-        fill_in=find_fill_in(by_name),
+        fill_in=fill_in,
     )
 
 

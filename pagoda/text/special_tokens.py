@@ -78,8 +78,18 @@ class FillInTokens:
     repository: int | None = None
     file_separator: int | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a prompt can be framed with them."""
+        return None not in (self.prefix, self.suffix, self.middle)
+
     def ids(self) -> list[int]:
         found = (self.prefix, self.suffix, self.middle, self.pad, self.repository, self.file_separator)
+        return [token_id for token_id in found if token_id is not None]
+
+    def end_ids(self) -> list[int]:
+        """Tokens with which a model leaves the middle beside its ends of text: another file begins, or nothing."""
+        found = (self.pad, self.repository, self.file_separator)
         return [token_id for token_id in found if token_id is not None]
 
 

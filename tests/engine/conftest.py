@@ -35,17 +35,20 @@ KERNELS = ["reference", "native"] if available_instruction_sets() else ["referen
 MakeLLM = Callable[..., LLM]
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, more_special: tuple[str, ...] = (), **changes: Any) -> None:
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[*SPECIAL, *more_special],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"eos_token": END, "bos_token": "<s>", "chat_template": TEMPLATE}
+    settings = {"eos_token": END, "bos_token": "<s>", "chat_template": TEMPLATE} | changes
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 

@@ -8,11 +8,11 @@ import msgspec
 
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.output import Logprob, RequestOutput
-from pagoda.server.dialects.openai.answers import Answer
+from pagoda.server.dialects.openai.answers import Answer, Prompt
 from pagoda.server.dialects.openai.parameters import completion_max_tokens, sampling_params
-from pagoda.server.dialects.openai.prompts import read_prompts
+from pagoda.server.dialects.openai.prompts import read_fill_in, read_prompts
 from pagoda.server.dialects.openai.schema import CompletionRequest
-from pagoda.server.errors import not_supported
+from pagoda.server.errors import bad_request
 from pagoda.server.exchange import Exchange, encoder
 from pagoda.server.generation import News
 from pagoda.server.limits import Limits
@@ -27,13 +27,32 @@ async def completions(exchange: Exchange, service: Service) -> None:
     service.check_model(body.model)
     service.admission.check_room()
     if body.suffix:
-        raise not_supported("suffix", "filling in before a suffix")
+        check_suffix(body, service)
     sampling = text_sampling(body, exchange.limits)
-    special = body.add_special_tokens is not False
-    prompts = await read_prompts(body.prompt, service.reader, exchange.limits, special=special)
+    shown, prompts = await read_texts(body, service, exchange.limits)
     for _, token_ids in prompts:
-        service.check_length(len(token_ids))
-    await TextAnswer(service, body).send(exchange, prompts, sampling)
+        service.check_length(len(token_ids), field="prompt")
+    await TextAnswer(service, body, shown).send(exchange, prompts, sampling)
+
+
+def check_suffix(body: CompletionRequest, service: Service) -> None:
+    fill_in = service.tokenizer.fill_in
+    if not fill_in.is_complete:
+        message = "this model has no tokens for filling in before a suffix; leave it out"
+        raise bad_request("suffix", message, "unsupported_parameter")
+    if not body.ignore_eos:
+        body.stop_token_ids = [*(body.stop_token_ids or ()), *fill_in.end_ids()]
+
+
+async def read_texts(body: CompletionRequest, service: Service, limits: Limits) -> tuple[list[slice], list[Prompt]]:
+    """The prompts, and which of their tokens are the text that `echo` repeats: with a suffix, what stands before the
+    hole, and neither the suffix nor the tokens that frame the two."""
+    special = body.add_special_tokens is not False
+    if not body.suffix:
+        prompts = await read_prompts(body.prompt, service.reader, limits, special=special)
+        return [slice(None)] * len(prompts), prompts
+    framed = await read_fill_in(body.prompt, body.suffix, service.reader, limits, special)
+    return [one.before for one in framed], [(one.text, one.token_ids) for one in framed]
 
 
 def text_sampling(body: CompletionRequest, limits: Limits) -> SamplingParams:
@@ -48,8 +67,9 @@ class TextAnswer(Answer[CompletionRequest]):
     prefix = "cmpl"
     whole_kind = chunk_kind = "text_completion"
 
-    def __init__(self, service: Service, body: CompletionRequest) -> None:
+    def __init__(self, service: Service, body: CompletionRequest, shown: list[slice]) -> None:
         super().__init__(service, body)
+        self._shown = shown  # of each prompt's tokens
         self._scores: dict[tuple[int, int], TextScores] = {}  # of streamed answers, by prompt and index
 
     @property
@@ -73,8 +93,10 @@ class TextAnswer(Answer[CompletionRequest]):
             scores = self._scores[number, index] = TextScores(self.service.tokenizer, self.body.logprobs or 0)
         text = ""
         if is_first and self.body.echo:
-            text = self._prompt_text(output)
-            for token_id, found in zip(output.prompt_token_ids, output.prompt_logprobs or [], strict=False):
+            shown = self._shown[number]
+            token_ids = output.prompt_token_ids[shown]
+            text = output.prompt if output.prompt is not None else self.service.tokenizer.decode(token_ids)
+            for token_id, found in zip(token_ids, (output.prompt_logprobs or [])[shown], strict=False):
                 scores.add(token_id, found)
         if self.counts_answer:
             text += news.text
@@ -83,22 +105,19 @@ class TextAnswer(Answer[CompletionRequest]):
         finish_reason = news.finish_reason
         if finish_reason is not None and not self.counts_answer:
             finish_reason = "length"
-        token_ids: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if self.body.return_token_ids:
-            token_ids["token_ids"] = news.token_ids if self.counts_answer else []
+            more["token_ids"] = news.token_ids if self.counts_answer else []
             if is_first:
-                token_ids["prompt_token_ids"] = output.prompt_token_ids
+                more["prompt_token_ids"] = output.prompt_token_ids
         return {
             "index": number * len(output.outputs) + index,
             "text": text,
             "logprobs": None if self.body.logprobs is None else scores.take(),
             "finish_reason": finish_reason,
             "stop_reason": news.stop_reason if self.counts_answer else None,
-            **token_ids,
+            **more,
         }
-
-    def _prompt_text(self, output: RequestOutput) -> str:
-        return output.prompt if output.prompt is not None else self.service.tokenizer.decode(output.prompt_token_ids)
 
 
 class TextScores:

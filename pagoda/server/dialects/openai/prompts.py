@@ -18,6 +18,7 @@ from pagoda.server.dialects.openai.schema import (
 )
 from pagoda.server.errors import bad_request, from_engine, not_supported
 from pagoda.server.limits import Limits, check_count
+from pagoda.text import FillInPrompt
 
 LONG_TEXT = 4096  # characters from which on tokenizing leaves the event loop
 OWN_VARIABLES = frozenset(("self", "messages", "add_generation_prompt"))
@@ -49,6 +50,16 @@ async def read_prompts(
     check_count(field, len(forms), limits.max_prompts, "prompts")
     size = sum(len(form) for form in forms)
     return await off_loop(size, lambda: [reader.read(form, special) for form in forms], field)
+
+
+async def read_fill_in(
+    prompts: Prompts, suffix: str, reader: PromptReader, limits: Limits, special: bool = True
+) -> list[FillInPrompt]:
+    """Every form of `prompt`, each with the suffix behind the hole in which it ends."""
+    forms = split_prompts(prompts)
+    check_count("prompt", len(forms), limits.max_prompts, "prompts")
+    size = len(suffix) + sum(len(form) for form in forms)
+    return await off_loop(size, lambda: reader.read_fill_in(forms, suffix, special), "prompt")
 
 
 def split_prompts(prompts: Prompts, field: str = "prompt") -> list[str | list[int]]:

@@ -137,6 +137,7 @@ class CompletionRequest(Sampled, kw_only=True):
     echo: bool | None = None
     logprobs: int | None = None
     suffix: str | None = None
+    """What follows on the answer, where the model has tokens for that; `echo` repeats the prompt alone."""
     add_special_tokens: bool | None = None
 
 
