@@ -8,12 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
+from pagoda.engine.fingerprint import Backend
 from pagoda.engine.loop import EngineLoop
 from pagoda.executor import CacheDemand, Executor, FixedCosts, LocalExecutor, MemoryPlan, PageStore, WorkerRows
 from pagoda.executor.forward import EagerForward, RecordedForward, record
@@ -50,6 +54,7 @@ class Engine:
     memory: MemoryPlan
     checkpoint: Checkpoint
     kv_cache_type: KVCacheType
+    backend: Backend
 
     def close(self) -> None:
         self.loop.executor.close()
@@ -77,7 +82,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type, cpu_backend(config, kernels))
 
 
 def build_cuda_engine(
@@ -103,7 +108,7 @@ def build_cuda_engine(
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type, Backend(*builder.names()))
 
 
 def ends_of(tokenizer: Tokenizer, model: Model) -> list[int]:
@@ -150,6 +155,16 @@ def choose_kernels(config: EngineConfig, model: Model) -> CpuKernels | None:
         raise InvalidRequest("kernels", f"the native kernels cannot be used: {obstacle}")
     logger.warning("computing with NumPy, which is slow: the native kernels cannot be used: %s", obstacle)
     return None
+
+
+def cpu_backend(config: EngineConfig, kernels: CpuKernels | None) -> Backend:
+    if kernels is None:
+        return Backend("cpu", "numpy", reference_compute(config), f"numpy {np.__version__}")
+    return Backend("cpu", kernels.instruction_set, kernels.compute)
+
+
+def reference_compute(config: EngineConfig) -> Literal["int8", "f32"]:
+    return "int8" if config.compute == "int8" else "f32"
 
 
 def fixed_costs(config: EngineConfig, model: Model, kernels: CpuKernels | None, cache_type: KVCacheType) -> FixedCosts:
@@ -235,7 +250,7 @@ def make_executor(
 ) -> LocalExecutor:
     rows = WorkerRows(config.max_num_seqs, max_model_len, config.block_size, len(model.cache_groups()))
     if kernels is None:
-        operators = ReferenceOperators(compute="int8" if config.compute == "int8" else "f32")
+        operators = ReferenceOperators(compute=reference_compute(config))
         for weight in model.weights():
             operators.prepare(weight)
         eager = EagerForward(model, operators, pages.layers)

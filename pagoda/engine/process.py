@@ -24,6 +24,7 @@ from pagoda.core.config import EngineConfig
 from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
+from pagoda.engine.fingerprint import fingerprint_of
 from pagoda.engine.ledger import ledger_lines, process_totals
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.questions import Ask, answer_to
@@ -155,7 +156,8 @@ def describe(engine: Engine) -> EngineInfo:
         weight_bytes=memory.weight_bytes,
         cache_bytes=memory.cache_bytes,
         kv_cache_type=engine.kv_cache_type,
-        compute=engine.config.compute,
+        compute=engine.backend.compute,
+        fingerprint=fingerprint_of(engine),
         planned_bytes=memory.lines,
         allocated_bytes=engine.loop.executor.allocated_bytes(),
         process_bytes=process_bytes(engine),

@@ -33,6 +33,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int
     kv_cache_type: str
     compute: str
+    fingerprint: str = ""
+    """What its numbers depend on, in one word."""
     planned_bytes: dict[str, int] = {}
     """The ledger, by line."""
     allocated_bytes: dict[str, int] = {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pagoda.core.version import own_version
 from pagoda.server.exchange import Exchange
 from pagoda.server.service import Service
-from pagoda.server.version import own_version
 
 
 async def health(exchange: Exchange, service: Service) -> None:

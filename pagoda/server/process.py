@@ -22,6 +22,7 @@ import msgspec
 import uvicorn
 
 from pagoda.core.errors import PagodaError
+from pagoda.core.version import own_version
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.remote import RemoteEngine
 from pagoda.observability.json_log import set_up_logging
@@ -36,7 +37,6 @@ from pagoda.server.route_table import route_table
 from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
 from pagoda.server.tracing import make_tracer
-from pagoda.server.version import own_version
 from pagoda.text.loading import load_tokenizer
 from pagoda.weights.checkpoint import open_checkpoint
 from pagoda.weights.description import describe_checkpoint
@@ -72,7 +72,6 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         keys=KeyRing.load(settings.server.api_keys_file, settings.api_key),
         admission=Admission(settings.server.queue, settings.engine.max_num_seqs),
         limits=settings.server.limits,
-        fingerprint=f"pagoda-{settings.engine.compute}-{settings.engine.kv_cache_type}",
         observer=observer,
         request_timeout=settings.server.queue.request_timeout,
         openapi=document(routes.routes, own_version()),

@@ -38,7 +38,6 @@ class Service:
     keys: KeyRing
     admission: Admission
     limits: Limits
-    fingerprint: str
     observer: RequestObserver
     request_timeout: float | None = None
     """Seconds that any request may take."""
@@ -55,6 +54,8 @@ class Service:
         self.snapshots = SnapshotKeeper(self.engine)
         self._reader = PromptReader(self.tokenizer, self.context, self.limits.max_prompt_bytes_per_token)
         self.calls = RecentCalls()
+        self.fingerprint = ""
+        """Of the engine that answers, or did last; nothing is answered before there is one."""
         self.unsent_bytes: Callable[[], int] = lambda: 0
         """What lies ready for clients that have not taken it yet."""
         self.engine.on_change = self.engine_changed
@@ -76,6 +77,7 @@ class Service:
             self.observer.work.begin_anew()
         else:
             self.observer.work.num_starts += 1
+            self.fingerprint = info.fingerprint
             self.admission.set_rows(info.max_num_seqs)
             self._reader = PromptReader(self.tokenizer, info.max_model_len, self.limits.max_prompt_bytes_per_token)
             fields = {

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from pagoda.core.version import own_version
 from pagoda.engine.output import RequestOutput
 from pagoda.engine.snapshot import Snapshot
 from pagoda.observability.histogram import Histogram
@@ -14,7 +15,6 @@ from pagoda.scheduler.words import sentence
 from pagoda.server.exchange import Exchange
 from pagoda.server.history import History, Sample
 from pagoda.server.service import Service
-from pagoda.server.version import own_version
 
 RATE_SECONDS = 5.0
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.version import own_version
 from pagoda.engine.output import RequestMetrics
 from pagoda.server.call import Call, Run
 from pagoda.server.exchange import Exchange
-from pagoda.server.version import own_version
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -46,6 +46,14 @@ class Checkpoint:
             raise ModelFileError(f"{self.path.name}: has no tensor named {name!r}")
         return QuantizedTensor.from_bytes(info, self._file.raw(name))
 
+    def raw(self, name: str) -> np.ndarray:
+        """The bytes of a tensor as they lie in the file."""
+        return self._file.raw(name)
+
+    def headers(self) -> Iterator[bytes]:
+        """What stands before the tensors in each file."""
+        return self._file.headers()
+
     def close(self) -> None:
         self._file.close()
 
@@ -65,6 +73,9 @@ class NoTensors:
 
     def raw(self, name: str) -> np.ndarray:
         raise ModelFileError(f"no weights were opened, {name} among them")
+
+    def headers(self) -> Iterator[bytes]:
+        return iter(())
 
     def close(self) -> None:
         """Nothing was opened."""

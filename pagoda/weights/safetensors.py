@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -65,6 +65,10 @@ class ShardedSafetensors:
 
     def raw(self, name: str) -> np.ndarray:
         return self._shards[self._shard_of[name]].raw(name)
+
+    def headers(self) -> Iterator[bytes]:
+        for shard in self._shards.values():
+            yield from shard.headers()
 
     def close(self) -> None:
         for shard in self._shards.values():

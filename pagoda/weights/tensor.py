@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class TensorFile(Protocol):
     def tensors(self) -> Mapping[str, TensorInfo]: ...
 
     def raw(self, name: str) -> np.ndarray: ...
+
+    def headers(self) -> Iterator[bytes]: ...
 
     def close(self) -> None: ...
 

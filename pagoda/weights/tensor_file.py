@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -38,6 +38,11 @@ class MappedTensors(Generic[MetadataType]):
         """The tensor's bytes: one-dimensional, uint8, read-only, in the file."""
         info = self.tensors[name]
         return self._mapped.view(info.offset, info.num_bytes)
+
+    def headers(self) -> Iterator[bytes]:
+        """What stands before the tensors."""
+        start = min((info.offset for info in self.tensors.values()), default=self._mapped.size)
+        yield self._mapped.buffer[:start]
 
     def close(self) -> None:
         self._mapped.close()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import triton
 
 from pagoda.core.cache import KVCacheType
 from pagoda.core.errors import InvalidRequest
@@ -47,6 +48,13 @@ class CudaBuilder:
     @property
     def kv_cache_type(self) -> KVCacheType:
         return CACHE_TYPES[self._dtype]
+
+    def names(self) -> tuple[str, str, str, str]:
+        """Of the device, of what computes on it, of what it computes in, and of the libraries that do."""
+        device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else self._device.type
+        compute = "fp8" if self._in_bytes else self.kv_cache_type
+        libraries = f"torch {torch.__version__} triton {triton.__version__}"
+        return device.removeprefix("NVIDIA "), "triton", compute, libraries
 
     def make_program(self, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int) -> None:
         """Record the forward pass and bring its weights to the device."""

@@ -6,6 +6,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pagoda.core.errors import EngineError, PagodaError
@@ -41,7 +42,6 @@ class Answer(ABC, Generic[Body]):
         options = body.stream_options
         self._includes_usage = options is not None and options.include_usage
         self._usage_in_each = self._includes_usage and options is not None and options.continuous_usage_stats
-        self._head = b"data: " + encoder.encode(self._common(self.chunk_kind))[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if self._includes_usage else b"]}\n\n"
         self._seen: dict[int, RequestOutput] = {}
         self._progress: dict[int, list[Progress]] = {}
@@ -132,6 +132,11 @@ class Answer(ABC, Generic[Body]):
                 raise EngineError(f"the answer ended with {news.finish_reason!r}")
             events += map(self._chunk, self.news(number, output, index, news))
         return b"".join(events)
+
+    @cached_property
+    def _head(self) -> bytes:
+        """Known with the first chunk: which engine answers may not be, before."""
+        return b"data: " + encoder.encode(self._common(self.chunk_kind))[:-1] + b',"choices":['
 
     def _chunk(self, choice: bytes) -> bytes:
         if self._usage_in_each and self._seen:
