@@ -41,3 +41,7 @@ class DeadlineExceeded(PagodaError):
 
 class EngineError(PagodaError):
     """The engine stopped working; the message says why."""
+
+
+class EngineGone(EngineError):
+    """The engine stopped working, and no other will take its place."""

@@ -147,6 +147,8 @@ class RequestDesk:
     def lose_engine(self, error: EngineError) -> int:
         """The engine is gone and another will come: what has shown nothing waits for it, the rest ends in the error.
         Returns how many wait."""
+        if self._error is not None:
+            return 0  # there will be no other, and all have been told
         for request_id in list(self._leaving):
             self._let_go(request_id)
         num_waiting = 0

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pagoda.core.errors import EngineError
+from pagoda.core.errors import EngineError, EngineGone
 from pagoda.core.request import Request
 from pagoda.engine.desk import Delivery, Observe, RequestDesk
 from pagoda.engine.output import RequestOutput
@@ -113,6 +113,10 @@ class RemoteEngine:
             return await self._asked[number]
         finally:
             del self._asked[number]
+
+    def give_up(self) -> None:
+        """There will be no engine any more: whoever waits for one, and whoever comes, is told so."""
+        self._desk.fail(EngineGone(f"no engine is started again: {self.state.last_words or 'it ended too often'}"))
 
     async def close(self) -> None:
         """Let the engine go; what is still open ends in an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,9 @@ from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.observability.json_log import Level
 from pagoda.server.limits import Limits
+
+NO_ENGINE = signal.SIGUSR1
+"""With this the supervisor tells the HTTP process that it starts no engine again."""
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):

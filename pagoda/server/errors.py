@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pagoda.core.errors import CapacityError, DeadlineExceeded, EngineError, InvalidRequest, PagodaError, TemplateError
+from pagoda.core.errors import (
+    CapacityError,
+    DeadlineExceeded,
+    EngineError,
+    EngineGone,
+    InvalidRequest,
+    PagodaError,
+    TemplateError,
+)
 
 Kind = Literal[
     "invalid_request_error",
@@ -65,6 +73,9 @@ def from_engine(error: PagodaError) -> ApiError:
             return bad_request("messages", str(error))
         case DeadlineExceeded():
             return ApiError(408, "timeout_error", str(error), code="deadline_exceeded")
+        case EngineGone():
+            message = "the engine failed and is not started again; this server is ending"
+            return ApiError(503, "server_error", message, code="engine_failed", retry_after=30)
         case EngineError():
             return ApiError(
                 503,

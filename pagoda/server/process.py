@@ -2,7 +2,8 @@
 
     python -m pagoda.server.process SETTINGS
 
-SETTINGS is a `ProcessSettings` as JSON. SIGTERM lets what is under way finish, a second one does not.
+SETTINGS is a `ProcessSettings` as JSON. SIGTERM lets what is under way finish, a second one does not. SIGUSR1 says that
+no engine will come any more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pagoda.engine.remote import RemoteEngine
 from pagoda.observability.json_log import set_up_logging
 from pagoda.server.admission import Admission
 from pagoda.server.app import App
-from pagoda.server.config import ProcessSettings
+from pagoda.server.config import NO_ENGINE, ProcessSettings
 from pagoda.server.connection import Connection
 from pagoda.server.keys import KeyRing
 from pagoda.server.observer import RequestObserver
@@ -118,6 +119,7 @@ class HttpProcess:
         # A Ctrl-C in the terminal goes to all processes at once; what counts is what the supervisor makes of it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         loop.add_signal_handler(signal.SIGTERM, self._asked_to_stop)
+        loop.add_signal_handler(NO_ENGINE, self._left_without_engine)
         await self._service.engine.listen(Path(self._settings.engine_socket))
         history = asyncio.ensure_future(self._service.history.keep())
         serving = asyncio.ensure_future(self._server.serve())
@@ -154,6 +156,12 @@ class HttpProcess:
             return
         self._service.admission.is_draining = True
         self._draining = asyncio.ensure_future(self._drain())
+
+    def _left_without_engine(self) -> None:
+        """The supervisor starts no engine again. Requests end in an error that says so, and then the server does."""
+        self._service.engine.give_up()
+        if self._draining is None:
+            self._asked_to_stop()
 
     async def _drain(self) -> None:
         """What is under way may finish; nothing new is taken."""

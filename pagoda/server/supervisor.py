@@ -8,16 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from pagoda.core.environment import child_environment
 from pagoda.engine.exit_codes import EXIT_NOT_BUILT
-from pagoda.server.config import ProcessSettings
+from pagoda.server.config import NO_ENGINE, ProcessSettings
 
 MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better
 KILL_SECONDS = 1.0
+LAST_WORDS_SECONDS = 5.0
 SOCKET_SECONDS = 60.0
 EXIT_GAVE_UP = 1
 ASKED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}  # to stop
@@ -54,7 +56,7 @@ class Supervisor:
             if code is not None:
                 return code if code >= 0 else EXIT_GAVE_UP
             if self._engine is not None and self._engine.poll() is not None and not self._restart():
-                return EXIT_GAVE_UP
+                return self._give_up()
 
     def _pass_on(self) -> None:
         """The first signal drains, the second ends at once."""
@@ -76,6 +78,14 @@ class Supervisor:
             return False
         self._engine = self._start_engine()
         return True
+
+    def _give_up(self) -> int:
+        """Whoever waits for an engine is told that none will come, before the server ends."""
+        assert self._http is not None
+        self._http.send_signal(NO_ENGINE)
+        with suppress(subprocess.TimeoutExpired):
+            self._http.wait(LAST_WORDS_SECONDS)
+        return EXIT_GAVE_UP
 
     def _start_engine(self) -> subprocess.Popen[bytes]:
         settings = msgspec.json.encode(msgspec.structs.replace(self._settings.engine, model=self._settings.model_path))

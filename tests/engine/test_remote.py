@@ -16,7 +16,7 @@ import pytest
 
 from pagoda import LLM, SamplingParams
 from pagoda.core.config import EngineConfig
-from pagoda.core.errors import EngineError, InvalidRequest
+from pagoda.core.errors import EngineError, EngineGone, InvalidRequest
 from pagoda.core.request import Request
 from pagoda.engine import remote as remote_module
 from pagoda.engine.desk import Delivery
@@ -217,6 +217,26 @@ def test_after_a_kill_what_showed_nothing_is_run_again_and_the_rest_hears_of_it(
         assert (await waiting).outputs[0].token_ids == expected
         assert (await late).outputs[0].token_ids == expected[:12]
         assert place.remote.state.num_deaths == 1 and place.remote.num_open == 0
+
+    talk(conversation)
+
+
+def test_when_no_engine_will_come_all_who_wait_are_told(talk):
+    async def conversation(place: Place) -> None:
+        process = place.start_engine()
+        await place.ready()
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = [asyncio.create_task(last(place.stream(str(number), LONG))) for number in range(3)]
+        await asyncio.sleep(0.05)
+        place.remote.give_up()
+        process.kill()
+        await until(lambda: place.remote.state.num_deaths == 1)
+        for one in waiting:
+            with pytest.raises(EngineGone):
+                await one
+        with pytest.raises(EngineGone):
+            await last(place.stream("late", GREEDY))
+        assert place.remote.num_open == 0
 
     talk(conversation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -133,6 +134,49 @@ def test_an_engine_that_dies_again_and_again_ends_the_server(own_server: Running
         os.kill(own_server.children()["engine"], signal.SIGKILL)
         time.sleep(0.2)
     assert own_server.wait() != 0
+
+
+def send_to_next_engine(server: RunningServer, number: int, last: int = 0) -> int:
+    """A signal, as soon as the engine is there; its process id."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # a process that is listed may be gone when it is looked at
+            engine = server.children().get("engine", last)
+            if engine != last:
+                os.kill(engine, number)
+                return engine
+        time.sleep(0.01)
+    raise AssertionError("no engine came")
+
+
+def test_who_waits_is_told_when_no_engine_will_come(own_server: RunningServer):
+    answers: list[httpx.Response] = []
+
+    def ask(**fields: Any) -> None:
+        with own_server.client() as client:
+            answers.append(client.post("/v1/chat/completions", json=BODY | fields))
+
+    first = send_to_next_engine(own_server, signal.SIGKILL)
+    second = send_to_next_engine(own_server, signal.SIGSTOP, first)
+    threads = [threading.Thread(target=ask, kwargs={"stream": number % 2 == 0}) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    waiting = 'pagoda_requests_open{model_name="tiny"} 4'
+    with own_server.client() as client:
+        deadline = time.monotonic() + 30
+        while waiting not in client.get("/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    os.kill(second, signal.SIGKILL)
+    send_to_next_engine(own_server, signal.SIGKILL, second)
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [503] * 4
+    for answer in answers:
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"} and error["code"] == "engine_failed"
+        assert int(answer.headers["retry-after"]) > 0
+    assert own_server.wait() == 1
 
 
 def test_no_process_outlives_the_supervisor(own_server: RunningServer):
