@@ -40,6 +40,7 @@ from pagoda.weights.checkpoint import Checkpoint, open_checkpoint, open_configur
 from pagoda.weights.store import resolve_model
 
 Progress = Callable[[int, int], None]
+"""Hears how many tensors have been read, and how many there are; then the same of weights that are packed."""
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +73,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         kernels = choose_kernels(config, model)
         cache_type = kv_cache_type(config, model, kernels)
         memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)
-        with Background(partial(prepare_weights, model, kernels)):
+        with Background(partial(prepare_weights, model, kernels, progress)):
             tokenizer = load_tokenizer(checkpoint, path)
         end_token_ids = ends_of(tokenizer, model)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
@@ -182,12 +183,15 @@ def fixed_costs(config: EngineConfig, model: Model, kernels: CpuKernels | None, 
     )
 
 
-def prepare_weights(model: Model, kernels: CpuKernels | None) -> None:
+def prepare_weights(model: Model, kernels: CpuKernels | None, progress: Progress | None = None) -> None:
     """Repack what the native kernels will read, so that the first step does not pay for it."""
     if kernels is None:
         return
-    for weight in model.weights():
+    weights = list(model.weights())
+    for number, weight in enumerate(weights, 1):
         kernels.prepare(weight)
+        if progress is not None:
+            progress(number, len(weights))
 
 
 def kv_cache_type(config: EngineConfig, model: Model, kernels: CpuKernels | None) -> KVCacheType:

@@ -26,6 +26,7 @@ from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
 from pagoda.engine.fingerprint import fingerprint_of
 from pagoda.engine.ledger import ledger_lines, process_totals
+from pagoda.engine.loading import LoadingNews
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.questions import Ask, answer_to
 from pagoda.engine.wire import (
@@ -35,7 +36,6 @@ from pagoda.engine.wire import (
     FrameDecoder,
     FromEngine,
     Hello,
-    Loading,
     Published,
     Ready,
     Report,
@@ -182,12 +182,9 @@ def main(arguments: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         connection.sendall(frame(Hello(os.getpid())))
-
-        def progress(num_done: int, num_all: int) -> None:
-            connection.sendall(frame(Loading(num_done, num_all)))
-
         try:
-            engine = build_engine(msgspec.json.decode(settings, type=EngineConfig), progress)
+            with LoadingNews(connection) as news:
+                engine = build_engine(msgspec.json.decode(settings, type=EngineConfig), news.progress)
         except PagodaError as error:
             connection.sendall(frame(Broken(str(error))))
             return EXIT_NOT_BUILT

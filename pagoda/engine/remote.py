@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
@@ -16,6 +17,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from pagoda.core.errors import EngineError, EngineGone
 from pagoda.core.request import Request
@@ -57,6 +60,9 @@ class EngineState:
     """Of the engine that answers now; None while there is none."""
     num_loaded: int = 0
     num_to_load: int = 0
+    num_reads: int = 0
+    last_progress: float = 0.0
+    """When loading was last seen to get on."""
     report: Report | None = None
     num_deaths: int = 0
     last_words: str = ""
@@ -73,7 +79,10 @@ class RemoteEngine:
     """The engine as an event loop sees it. `on_change` is called when it becomes ready and when it is gone, `on_report`
     after every step."""
 
-    def __init__(self, tokenizer: Tokenizer, observe: Observe | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, observe: Observe | None = None, load_stall_seconds: float = math.inf
+    ) -> None:
+        self._load_stall_seconds = load_stall_seconds
         self.state = EngineState()
         self.on_change: Callable[[], None] = lambda: None
         self.on_report: Callable[[Report], None] = lambda report: None
@@ -160,8 +169,9 @@ class RemoteEngine:
                 self._take_step(record)
             case Hello():
                 self.state.pid, self.state.last_words = record.pid, ""
+                self.state.last_progress = time.monotonic()
             case Loading():
-                self.state.num_loaded, self.state.num_to_load = record.num_done, record.num_all
+                self._take_progress(record)
             case Ready():
                 self.state.info = record.info
                 self._desk.resubmit()
@@ -172,6 +182,12 @@ class RemoteEngine:
                 self.state.step_seconds = record.step_seconds
             case Broken():
                 self.state.last_words = record.message
+
+    def _take_progress(self, record: Loading) -> None:
+        state = self.state
+        if (state.num_loaded, state.num_to_load, state.num_reads) != msgspec.structs.astuple(record):
+            state.num_loaded, state.num_to_load, state.num_reads = msgspec.structs.astuple(record)
+            state.last_progress = time.monotonic()
 
     def _take_answer(self, record: Answer) -> None:
         asked = self._asked.get(record.number)
@@ -188,7 +204,7 @@ class RemoteEngine:
     def _gone(self) -> None:
         was_ready = self.state.is_ready
         self.state.info, self.state.report, self.state.pid = None, None, None
-        self.state.num_loaded = self.state.num_to_load = 0
+        self.state.num_loaded = self.state.num_to_load = self.state.num_reads = 0
         self.state.step_seconds = 0.0
         self.state.num_deaths += 1
         reason = self.state.last_words or "its process ended"
@@ -207,7 +223,7 @@ class RemoteEngine:
             await asyncio.sleep(WATCH_SECONDS)
             last, looked = looked, time.monotonic()
             if looked - last > 2 * WATCH_SECONDS:
-                self.state.last_heard = looked  # it is we who did not listen
+                self.state.last_heard = self.state.last_progress = looked  # it is we who did not listen
             why = self._why_hung(looked)
             if why and self.state.pid is not None:
                 await self._kill(self.state.pid, why)
@@ -215,7 +231,8 @@ class RemoteEngine:
     def _why_hung(self, now: float) -> str:
         """Empty as long as the engine works, or is not there to work."""
         if not self.state.is_ready:
-            return ""
+            stalled = now - self.state.last_progress > self._load_stall_seconds
+            return f"loading did not get on for {self._load_stall_seconds:g} s" if stalled else ""
         if now - self.state.last_heard > LONGEST_SILENCE_SECONDS:
             return f"nothing came from it for {LONGEST_SILENCE_SECONDS} s"
         patience = max(SHORTEST_STUCK_SECONDS, STUCK_STEPS * max(self._steps, default=0.0))

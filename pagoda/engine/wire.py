@@ -50,8 +50,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag="loading"):
+    """How far loading is: tensors read, or weights packed. Between two of them it may still be reading."""
+
     num_done: int
     num_all: int
+    num_reads: int = 0
+    """From storage, in no unit: that it grows is what counts."""
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):

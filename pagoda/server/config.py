@@ -58,6 +58,8 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A client that takes nothing for so long is let go."""
     drain_seconds: float = 30.0
     """After SIGTERM, how long requests under way may take to finish."""
+    load_stall_seconds: float = 300.0
+    """An engine that loads and does not get on for so long, not even reading, is killed and started again."""
 
     def __post_init__(self) -> None:
         for field in ("max_queued_requests", "max_queued_tokens"):
@@ -65,7 +67,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(field, f"must be at least 1, not {getattr(self, field)}")
         if not self.drain_seconds >= 0:
             raise InvalidRequest("drain_seconds", f"must not be negative, not {self.drain_seconds}")
-        for field in ("slow_reader_seconds", "request_timeout"):
+        for field in ("slow_reader_seconds", "load_stall_seconds", "request_timeout"):
             value = getattr(self, field)
             if value is not None and not 0 < value < math.inf:
                 raise InvalidRequest(field, f"must be more than 0 seconds, not {value}")

@@ -65,7 +65,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
     observer = RequestObserver()
     model_name = settings.model_name
     return Service(
-        engine=RemoteEngine(tokenizer, observer.take),
+        engine=RemoteEngine(tokenizer, observer.take, settings.server.queue.load_stall_seconds),
         tokenizer=tokenizer,
         model_name=model_name,
         context=settings.engine.max_model_len or context,

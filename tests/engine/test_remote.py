@@ -23,7 +23,7 @@ from pagoda.engine.desk import Delivery
 from pagoda.engine.output import RequestOutput
 from pagoda.engine.questions import Stories, WhyQuestion
 from pagoda.engine.remote import RemoteEngine
-from pagoda.engine.wire import Alive, EngineInfo, Hello, Ready, frame
+from pagoda.engine.wire import Alive, EngineInfo, Hello, Loading, Ready, frame
 from pagoda.scheduler.words import tell
 from pagoda.text import Tokenizer
 
@@ -271,6 +271,66 @@ def test_requests_that_come_do_not_hide_that_the_engine_hangs(talk, monkeypatch:
         assert process.returncode == -signal.SIGKILL
         place.start_engine()
         assert all(output.finished for output in await asyncio.gather(*waiting))
+
+    talk(conversation)
+
+
+STUB = """
+import sys, time
+from pagoda.engine import process
+
+def load(config, progress):
+    {loader}
+
+process.build_engine = load
+sys.exit(process.main(sys.argv[1:]))
+"""
+
+
+def start_stub(place: Place, loader: str) -> subprocess.Popen[bytes]:
+    """An engine process whose loader does this and no more."""
+    settings = msgspec.json.encode(EngineConfig(model="m")).decode()
+    command = [sys.executable, "-c", STUB.format(loader=loader), str(place.socket), settings]
+    place._processes.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+    return place._processes[-1]
+
+
+@pytest.mark.parametrize("loader", ["time.sleep(60)", "progress(1, 3); time.sleep(60)", "while True: progress(1, 3)"])
+def test_a_load_that_hangs_is_killed_and_says_where(talk, loader: str):
+    async def conversation(place: Place) -> None:
+        place.remote._load_stall_seconds = 1.0
+        waiting = asyncio.create_task(last(place.stream("early", GREEDY)))
+        process = start_stub(place, loader)
+        assert await asyncio.to_thread(process.wait, PATIENCE) == -signal.SIGKILL
+        assert process.stderr is not None and b"in load" in process.stderr.read()
+        process.stderr.close()
+        await until(lambda: place.remote.state.num_deaths == 1)
+        assert "loading did not get on" in place.remote.state.last_words
+        place.remote._load_stall_seconds = PATIENCE
+        place.start_engine()
+        assert (await waiting).finished, "the next engine answers what waited"
+
+    talk(conversation)
+
+
+def test_a_slow_load_is_no_hang(talk):
+    async def conversation(place: Place) -> None:
+        place.remote._load_stall_seconds = 1.0
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+            _, writer = await asyncio.open_unix_connection(place.socket)
+            writer.write(frame(Hello(process.pid)))
+            news = [Loading(number, 5, 7) for number in range(5)]  # tensor after tensor
+            news += [Loading(5, 5, 8 + number) for number in range(5)]  # one large tensor from a slow disk
+            news += [Loading(1, 5, 12)]  # and what comes after it begins to count
+            for one in news:
+                for _ in range(3):
+                    writer.write(frame(one))
+                    await asyncio.sleep(0.2)
+            assert process.poll() is None and place.remote.state.num_loaded == 1
+            while process.poll() is None:
+                writer.write(frame(news[-1]))
+                await asyncio.sleep(0.1)
+            writer.close()
 
     talk(conversation)
 
