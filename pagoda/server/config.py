@@ -109,6 +109,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_path: str
     engine_socket: str = ""
     """In a folder that nobody else can enter."""
+    supervisor_pid: int | None = None
+    """The HTTP process does not outlive it, not even if it is gone before that one has begun."""
     api_key: str | None = None
     """From the environment."""
 

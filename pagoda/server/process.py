@@ -186,8 +186,8 @@ def allow_many_connections() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    die_with_parent()
     settings = msgspec.json.decode(arguments[0], type=ProcessSettings)
+    die_with_parent(settings.supervisor_pid)
     set_up_logging(settings.server.log.log_level)
     allow_many_connections()
     try:

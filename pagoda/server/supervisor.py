@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from pagoda.core.environment import child_environment
 from pagoda.engine.exit_codes import EXIT_NOT_BUILT
 from pagoda.server.config import NO_ENGINE, ProcessSettings
+from pagoda.server.private_folder import PrivateFolder
 
 MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better
 KILL_SECONDS = 1.0
@@ -28,8 +28,9 @@ WATCHED = {signal.SIGCHLD, *ASKED}
 
 class Supervisor:
     def __init__(self, settings: ProcessSettings) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="pagoda-"))  # mkdtemp lets nobody else in
-        self._settings = msgspec.structs.replace(settings, engine_socket=str(self._folder / "engine"))
+        self._folder = PrivateFolder()
+        socket = str(self._folder.path / "engine")
+        self._settings = msgspec.structs.replace(settings, engine_socket=socket, supervisor_pid=os.getpid())
         self._http: subprocess.Popen[bytes] | None = None
         self._engine: subprocess.Popen[bytes] | None = None
         self._deaths: list[float] = []
@@ -45,7 +46,7 @@ class Supervisor:
             return self._watch()
         finally:
             self._end_all()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.close()
 
     def _watch(self) -> int:
         assert self._http is not None

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from pagoda.core.config import EngineConfig
+from pagoda.server.config import ListenConfig, ProcessSettings, ServerConfig
 from tests.server.conftest import OPTIONS
 from tests.server.raw_http import connect, head
 from tests.server.running import RunningServer
@@ -187,6 +192,33 @@ def test_no_process_outlives_the_supervisor(own_server: RunningServer):
     while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in children.values()):
         time.sleep(0.02)
     assert not any(Path(f"/proc/{pid}").exists() for pid in children.values())
+
+
+def test_an_http_process_whose_supervisor_is_gone_before_it_began_ends(tiny_folder: Path, tmp_path: Path):
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    settings = ProcessSettings(
+        server=ServerConfig(listen=ListenConfig(port=0)),
+        engine=EngineConfig(model=str(tiny_folder)),
+        model_path=str(tiny_folder),
+        engine_socket=str(tmp_path / "engine"),
+        supervisor_pid=gone.pid,
+    )
+    command = [sys.executable, "-m", "pagoda.server.process", msgspec.json.encode(settings).decode()]
+    assert subprocess.run(command, timeout=30, check=False).returncode == -signal.SIGKILL
+
+
+def test_a_killed_server_leaves_no_folder_for_long(tiny_folder: Path, tmp_path: Path):
+    environment = {"TMPDIR": str(tmp_path)}
+    with RunningServer(tiny_folder, *OPTIONS, environment=environment) as server:
+        [folder] = tmp_path.iterdir()
+        server.signal(signal.SIGKILL)
+        server.wait()
+    assert folder.exists()
+    with RunningServer(tiny_folder, *OPTIONS, environment=environment):
+        [other] = tmp_path.iterdir()
+        assert other != folder
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_port_that_is_taken_is_said_in_one_line(own_server: RunningServer, tiny_folder: Path):
