@@ -84,7 +84,7 @@ class ServeSettings:
         plain = {name: found.value for name, found in self.plain.items()}
         engine = self._make("engine", model=plain.pop("model"))
         assert isinstance(engine, EngineConfig)
-        return ProcessSettings(server=ServerConfig(**parts, **plain), engine=engine, model_path="", api_key=api_key())
+        return ProcessSettings(server=ServerConfig(**parts, **plain), engine=engine, model_path="")
 
     def _make(self, name: str, **more: Any) -> Any:
         found = self.sections[name]

@@ -102,7 +102,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the processes of one server are told."""
+    """All that the processes of one server are told, on a command line that everybody on the machine can read. The API
+    key is therefore none of it: they have it from the environment."""
 
     server: ServerConfig
     engine: EngineConfig
@@ -111,8 +112,6 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """In a folder that nobody else can enter."""
     supervisor_pid: int | None = None
     """The HTTP process does not outlive it, not even if it is gone before that one has begun."""
-    api_key: str | None = None
-    """From the environment."""
 
     @property
     def model_name(self) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 import uvicorn
 
+from pagoda.core.environment import api_key
 from pagoda.core.errors import PagodaError
 from pagoda.core.version import own_version
 from pagoda.engine.orphans import die_with_parent
@@ -70,7 +71,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         model_name=model_name,
         context=settings.engine.max_model_len or context,
         created=int(time.time()),
-        keys=KeyRing.load(settings.server.api_keys_file, settings.api_key),
+        keys=KeyRing.load(settings.server.api_keys_file, api_key()),
         admission=Admission(settings.server.queue, settings.engine.max_num_seqs),
         limits=settings.server.limits,
         observer=observer,

@@ -49,6 +49,12 @@ CLOSING = [("Content-Length", "0"), ("Connection", "close")]
 OPEN_PATHS = {route.path for route in ROUTES if route.is_open}
 
 
+def test_the_key_is_on_no_command_line(guarded: RunningServer):
+    """Everybody on the machine can read those."""
+    for pid in (guarded.pid, *guarded.children().values()):
+        assert SECRET.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_what_is_open():
     assert {"/health", "/ready", "/session"} == OPEN_PATHS, "a session begins with the key in the body"
 
