@@ -13,6 +13,7 @@ from pagoda.server.keys import ApiKey
 
 REMEMBERED_SECONDS = 30.0
 LONGEST_RETRY_SECONDS = 120.0
+MOST_AT_ONCE = 256
 
 
 class Admission:
@@ -32,10 +33,17 @@ class Admission:
         """Requests that run are not in the queue: so many may."""
         self._num_rows = num_rows
 
+    @property
+    def num_at_once(self) -> int:
+        """So many inputs of one call for embeddings are under way together: enough to keep every row busy, and there is
+        still a queue for others. The rest of the call waits its turn outside."""
+        return min(2 * self._num_rows, self._num_rows + self._queue.max_queued_requests, MOST_AT_ONCE)
+
     @contextmanager
-    def enter(self, key: ApiKey, num_requests: int, num_tokens: int) -> Iterator[None]:
+    def enter(self, key: ApiKey, num_requests: int, num_tokens: int, spent: int | None = None) -> Iterator[None]:
+        """`num_requests` and `num_tokens` are under way at once; the key pays for the tokens of the whole call."""
         self._check(num_requests, num_tokens)
-        key.enter(num_tokens, self._clock())
+        key.enter(num_tokens if spent is None else spent, self._clock())
         self.num_open += num_requests
         self.num_open_tokens += num_tokens
         try:

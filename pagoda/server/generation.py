@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -88,7 +89,7 @@ class Generation:
         with ExitStack() as stack:
             run = self._begin(job, stack)
             streams = [self._engine.stream(request, text, delivery) for request, text in job.requests()]
-            outputs = _numbered(streams[0], run) if len(streams) == 1 else _merged(streams, run)
+            outputs = _numbered(streams[0], run) if len(streams) == 1 else _merged(streams, run, self._at_once(job))
             try:
                 yield outputs
             finally:
@@ -98,10 +99,15 @@ class Generation:
                 job.key.spend(run.num_new_tokens, time.monotonic())
                 self._end(run)
 
+    def _at_once(self, job: Job) -> int:
+        """A call for embeddings may have many more inputs than the queue has places."""
+        return self._admission.num_at_once if job.task == "embed" else len(job.prompts)
+
     def _begin(self, job: Job, stack: ExitStack) -> Run:
         """Let the job in, or raise what its caller is to be told."""
+        lengths = sorted((len(token_ids) for _, token_ids in job.prompts), reverse=True)[: self._at_once(job)]
         try:
-            stack.enter_context(self._admission.enter(job.key, len(job.prompts), job.num_prompt_tokens))
+            stack.enter_context(self._admission.enter(job.key, len(lengths), sum(lengths), job.num_prompt_tokens))
         except ApiError as error:
             if error.status == 429:
                 self._observer.statistics.key(job.key.name).num_refused += 1
@@ -144,9 +150,16 @@ async def _numbered(stream: Stream, run: Run) -> Numbered:
         raise
 
 
-async def _merged(streams: list[Stream], run: Run) -> Numbered:
-    """Whatever comes next, from whichever stream."""
-    pending = {asyncio.ensure_future(anext(stream)): number for number, stream in enumerate(streams)}
+async def _merged(streams: list[Stream], run: Run, most: int) -> Numbered:
+    """Whatever comes next, from whichever stream. A stream begins when it is first asked: so many at a time are."""
+    pending: dict[asyncio.Future[RequestOutput], int] = {}
+    later = iter(range(len(streams)))
+
+    def ask(number: int) -> None:
+        pending[asyncio.ensure_future(anext(streams[number]))] = number
+
+    for number in itertools.islice(later, most):
+        ask(number)
     try:
         while pending:
             done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -155,8 +168,10 @@ async def _merged(streams: list[Stream], run: Run) -> Numbered:
                 try:
                     output = task.result()
                 except StopAsyncIteration:
+                    for following in itertools.islice(later, 1):
+                        ask(following)
                     continue
-                pending[asyncio.ensure_future(anext(streams[number]))] = number
+                ask(number)
                 run.outputs[number] = output
                 yield number, output
     except PagodaError as error:

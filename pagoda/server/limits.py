@@ -39,6 +39,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Most answers to one prompt (n, best_of)."""
     max_prompts: int = 256
     """Most prompts in one call."""
+    max_embedding_inputs: int = 2048
+    """Most inputs of one call for embeddings."""
+    max_embedding_tokens: int = 300_000
+    """Most tokens of all inputs of one call for embeddings."""
     max_messages: int = 4096
     """Most messages of one conversation."""
     max_stop: int = MAX_STOP_STRINGS

@@ -80,3 +80,15 @@ def test_a_refused_key_leaves_the_counts_alone():
             pass
         assert admission.num_open == 1
     assert admission.num_open == 0 and key.num_open == 0
+
+
+def test_a_call_takes_no_more_than_fills_the_rows_and_its_key_pays_for_all_of_it():
+    assert Admission(QueueConfig(max_queued_requests=100), num_rows=8).num_at_once == 16
+    assert Admission(QueueConfig(max_queued_requests=3), num_rows=8).num_at_once == 11
+    assert Admission(QueueConfig(max_queued_requests=9999), num_rows=999).num_at_once == 256
+    key = ApiKey(name="k", tokens_per_minute=100)
+    admission = Admission(QueueConfig(), num_rows=8)
+    with admission.enter(key, 16, 60, spent=90):
+        assert (admission.num_open, admission.num_open_tokens) == (16, 60)
+    with pytest.raises(ApiError, match="100 tokens a minute"), admission.enter(key, 1, 11):
+        pass

@@ -37,6 +37,10 @@ def text(**fields: Any) -> Pieces:
     return post("/v1/completions", json.dumps({"prompt": "a", "max_tokens": 1} | fields).encode())
 
 
+def embeddings(**fields: Any) -> Pieces:
+    return post("/v1/embeddings", json.dumps(fields).encode())
+
+
 def fitting(size: int, bytes_each: int) -> int:
     """As many of them as a body can hold."""
     return min(size, (LIMITS.max_body_bytes - 200) // bytes_each)
@@ -83,6 +87,7 @@ CASES: dict[str, tuple[Callable[[int], Pieces], int, str]] = {
     "max_json_depth": (depth_of, 400, "json_too_deep"),
     "max_n": (lambda size: chat(n=size), 400, '"param":"n"'),
     "max_prompts": (lambda size: text(prompt=["a"] * fitting(size, 5)), 400, "prompts are too many"),
+    "max_embedding_inputs": (lambda size: embeddings(input=["a"] * fitting(size, 5)), 400, "inputs are too many"),
     "max_messages": (lambda size: chat(messages=MESSAGES * fitting(size, 36)), 400, "messages are too many"),
     "max_stop": (lambda size: chat(stop=["x"] * fitting(size, 5)), 400, "stop strings are too many"),
     "max_stop_bytes": (lambda size: chat(stop="é" * (fitting(size, 6) // 2) + "x" * (size % 2)), 400, "stop string is"),
@@ -98,11 +103,11 @@ CASES: dict[str, tuple[Callable[[int], Pieces], int, str]] = {
         f"the limit is {8 * CONTEXT}",
     ),
 }
-TIMED = {"max_header_seconds", "max_body_seconds"}
+LOWERED = {"max_header_seconds": 1, "max_body_seconds": 1, "max_embedding_tokens": 1000}  # to be reached in no time
 
 
 def test_every_line_has_a_case():
-    assert set(CASES) | TIMED == set(Limits.__struct_fields__)
+    assert {*CASES, *LOWERED} == set(Limits.__struct_fields__)
 
 
 @pytest.mark.parametrize("field", CASES)
@@ -128,8 +133,8 @@ def test_the_limits_that_have_a_value_within_them_are_taken(server: RunningServe
 
 @pytest.fixture(scope="module")
 def hasty(tiny_folder: Path) -> Iterator[RunningServer]:
-    options = ("--max-header-seconds", "1", "--max-body-seconds", "1")
-    with RunningServer(tiny_folder, *OPTIONS, *options) as running:
+    options = [(f"--{name.replace('_', '-')}", str(value)) for name, value in LOWERED.items()]
+    with RunningServer(tiny_folder, *OPTIONS, *itertools.chain(*options)) as running:
         running.wait_until_ready()
         yield running
 
@@ -170,3 +175,13 @@ def test_many_headers_that_never_end_are_closed_and_others_do_not_notice(hasty: 
     for connection in sockets:
         with connection:
             assert status_of(connection.recv(4096)) == 408
+
+
+def test_the_tokens_of_all_inputs_together_have_a_limit(hasty: RunningServer):
+    limit = LOWERED["max_embedding_tokens"]
+    for num_tokens, status in ((limit, 200), (limit + 1, 400), (2_000_000, 400)):
+        whole = [[5] * 250] * (num_tokens // 250)
+        rest = [[5] * (num_tokens % 250)] * bool(num_tokens % 250)
+        answer, _ = answer_to(hasty.url, embeddings(input=(whole + rest)[: LIMITS.max_embedding_inputs]))
+        assert status_of(answer) == status, answer[-300:]
+        assert status == 200 or b"tokens are too many" in answer

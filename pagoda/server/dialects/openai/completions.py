@@ -49,9 +49,9 @@ async def read_texts(body: CompletionRequest, service: Service, limits: Limits) 
     hole, and neither the suffix nor the tokens that frame the two."""
     special = body.add_special_tokens is not False
     if not body.suffix:
-        prompts = await read_prompts(body.prompt, service.reader, limits, special=special)
+        prompts = await read_prompts(body.prompt, service.reader, limits.max_prompts, special=special)
         return [slice(None)] * len(prompts), prompts
-    framed = await read_fill_in(body.prompt, body.suffix, service.reader, limits, special)
+    framed = await read_fill_in(body.prompt, body.suffix, service.reader, limits.max_prompts, special)
     return [one.before for one in framed], [(one.text, one.token_ids) for one in framed]
 
 

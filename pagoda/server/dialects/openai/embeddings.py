@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import uuid
 from typing import Any
@@ -15,8 +16,9 @@ from pagoda.server.deadlines import deadline_of
 from pagoda.server.dialects.openai.prompts import named, read_prompts
 from pagoda.server.dialects.openai.schema import EmbeddingRequest
 from pagoda.server.errors import not_supported
-from pagoda.server.exchange import Exchange
+from pagoda.server.exchange import Exchange, encoder
 from pagoda.server.generation import Job
+from pagoda.server.limits import check_count
 from pagoda.server.service import Service
 
 DECODER = msgspec.json.Decoder(EmbeddingRequest)
@@ -27,9 +29,11 @@ async def embeddings(exchange: Exchange, service: Service) -> None:
     service.check_model(body.model)
     if body.dimensions is not None:
         raise not_supported("dimensions", "a length other than the model's own")
-    prompts = await read_prompts(body.input, service.reader, exchange.limits, field="input")
+    limits = exchange.limits
+    prompts = await read_prompts(body.input, service.reader, limits.max_embedding_inputs, field="input")
     for _, token_ids in prompts:
         service.check_length(len(token_ids), field="input")
+    check_count("input", sum(len(token_ids) for _, token_ids in prompts), limits.max_embedding_tokens, "tokens")
     job = Job(
         name=f"embd-{uuid.uuid4().hex}",
         prompts=prompts,
@@ -46,18 +50,27 @@ async def embeddings(exchange: Exchange, service: Service) -> None:
         outputs = await exchange.while_listening(service.generation.whole(job))
     except PagodaError as error:
         raise named(error, "input") from None
-    await exchange.json(answer(outputs, service.model_name, body.encoding_format))
+    vectors = await exchange.while_listening(encode_all(outputs, body.encoding_format))
+    await exchange.json(answer(outputs, service.model_name, vectors))
 
 
-def answer(outputs: list[RequestOutput], model: str, encoding: str) -> dict[str, Any]:
+async def encode_all(outputs: list[RequestOutput], encoding: str) -> list[msgspec.Raw]:
+    """A million numbers take a while to write down: others have their turn in between, and no more than one vector is
+    ever there as numbers of Python's."""
+    vectors = []
+    for index, output in enumerate(outputs):
+        one = {"object": "embedding", "index": index, "embedding": encoded(output, encoding)}
+        vectors.append(msgspec.Raw(encoder.encode(one)))
+        await asyncio.sleep(0)
+    return vectors
+
+
+def answer(outputs: list[RequestOutput], model: str, vectors: list[msgspec.Raw]) -> dict[str, Any]:
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
     return {
         "object": "list",
         "model": model,
-        "data": [
-            {"object": "embedding", "index": index, "embedding": encoded(output, encoding)}
-            for index, output in enumerate(outputs)
-        ],
+        "data": vectors,
         "usage": {
             "prompt_tokens": num_tokens,
             "total_tokens": num_tokens,

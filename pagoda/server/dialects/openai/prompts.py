@@ -42,22 +42,22 @@ def named(error: PagodaError, field: str) -> PagodaError:
 
 
 async def read_prompts(
-    prompts: Prompts, reader: PromptReader, limits: Limits, field: str = "prompt", special: bool = True
+    prompts: Prompts, reader: PromptReader, most: int, field: str = "prompt", special: bool = True
 ) -> list[tuple[str | None, list[int]]]:
     """Every form of `prompt`: a text, texts, token ids, lists of token ids. `special`: a text gets the tokens that
     the model expects around it."""
     forms = split_prompts(prompts, field)
-    check_count(field, len(forms), limits.max_prompts, "prompts")
+    check_count(field, len(forms), most, f"{field}s")
     size = sum(len(form) for form in forms)
     return await off_loop(size, lambda: [reader.read(form, special) for form in forms], field)
 
 
 async def read_fill_in(
-    prompts: Prompts, suffix: str, reader: PromptReader, limits: Limits, special: bool = True
+    prompts: Prompts, suffix: str, reader: PromptReader, most: int, special: bool = True
 ) -> list[FillInPrompt]:
     """Every form of `prompt`, each with the suffix behind the hole in which it ends."""
     forms = split_prompts(prompts)
-    check_count("prompt", len(forms), limits.max_prompts, "prompts")
+    check_count("prompt", len(forms), most, "prompts")
     size = len(suffix) + sum(len(form) for form in forms)
     return await off_loop(size, lambda: reader.read_fill_in(forms, suffix, special), "prompt")
 

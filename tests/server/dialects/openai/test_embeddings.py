@@ -45,6 +45,18 @@ def test_every_form_of_input_and_both_encodings_say_the_same(client: httpx.Clien
     assert last != expected and abs(np.linalg.norm(last) - 1) < 1e-6
 
 
+def test_a_thousand_inputs_in_one_call_come_back_in_their_order(client: httpx.Client):
+    """As langchain sends them; many more than rows and queue take at once."""
+    inputs = [[20 + number % 7, 21 + number % 11] for number in range(1000)]
+    found = ask(client, input=inputs)
+    assert [one["index"] for one in found["data"]] == list(range(1000))
+    assert found["usage"]["prompt_tokens"] == 2000
+    for number in (0, 76, 77, 500, 999):
+        [alone] = ask(client, input=[inputs[number]])["data"]
+        assert found["data"][number]["embedding"] == alone["embedding"]
+    assert found["data"][0]["embedding"] == found["data"][77]["embedding"] != found["data"][1]["embedding"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -60,7 +72,7 @@ def test_every_form_of_input_and_both_encodings_say_the_same(client: httpx.Clien
         ({"input": "a", "pooling": "max"}, "pooling"),
         ({"input": "a", "timeout": -1}, "timeout"),
         ({"input": "word " * 2000}, "input"),
-        ({"input": ["a"] * 257}, "input"),
+        ({"input": ["a"] * 2049}, "input"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(client: httpx.Client, fields: dict[str, Any], param: str):
