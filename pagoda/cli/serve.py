@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from typing import NoReturn
 
 import msgspec
 
 from pagoda.cli.serve_settings import SECTIONS, ServeSettings
+from pagoda.server.config import ProcessSettings
 
 EXAMPLES = """\
   pagoda serve
@@ -48,10 +51,17 @@ def main(args: argparse.Namespace) -> int:
         print("\n".join(found.as_toml()))
         return 0
     from pagoda.cli.progress import show_progress
-    from pagoda.server.supervisor import Supervisor
     from pagoda.weights.store import ensure_model
 
     with show_progress() as progress:
         path = ensure_model(settings.engine.model, progress)
     print(f"pagoda: serving {settings.engine.model}", file=sys.stderr)
-    return Supervisor(msgspec.structs.replace(settings, model_path=str(path))).run()
+    become_supervisor(msgspec.structs.replace(settings, model_path=str(path)))
+
+
+def become_supervisor(settings: ProcessSettings) -> NoReturn:
+    """In this process, without what was needed to get here: it stays for as long as the server, and does little."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    argument = msgspec.json.encode(settings).decode()
+    os.execv(sys.executable, [sys.executable, "-m", "pagoda.server.supervisor", argument])

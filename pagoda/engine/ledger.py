@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 # Measured on Linux with Python 3.11 and NumPy 2.4.
 ENGINE_BYTES = 48 * MEBIBYTE  # interpreter, NumPy, our own modules, the records of the scheduler
 HTTP_BYTES = 58 * MEBIBYTE  # the same with a web server instead of kernels
-SUPERVISOR_BYTES = 46 * MEBIBYTE  # it has looked up the model
+SUPERVISOR_BYTES = 18 * MEBIBYTE  # Python and its settings
 TOKENIZER_BYTES, TOKEN_BYTES = 21 * MEBIBYTE, 180
 PAGE_RECORD_BYTES = 560  # its name, its place in the prefix tree, its counts
 CONTEXTS = (512, 2048, 8192, 32768, 131072)

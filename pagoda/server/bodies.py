@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from pagoda.server.errors import ApiError, bad_request
-from pagoda.server.limits import Limits, check_depth
+from pagoda.server.json_depth import check_depth
+from pagoda.server.limits import Limits
 
 Receive = Callable[[], Awaitable[Any]]
 Record = TypeVar("Record")

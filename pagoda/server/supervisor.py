@@ -1,4 +1,10 @@
-"""The parent of the HTTP and the engine process: starts them, starts the engine again when it dies, ends them."""
+"""The parent of the HTTP and the engine process: starts them, starts the engine again when it dies, ends them.
+
+    python -m pagoda.server.supervisor SETTINGS
+
+SETTINGS is a `ProcessSettings` as JSON. This process stays as long as the server and computes nothing, so it imports
+little.
+"""
 
 from __future__ import annotations
 
@@ -129,3 +135,7 @@ def _is_asked(watched: set[signal.Signals], seconds: float) -> bool:
     """
     found = signal.sigtimedwait(watched, seconds)
     return found is not None and found.si_signo in ASKED
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor(msgspec.json.decode(sys.argv[1], type=ProcessSettings)).run())
