@@ -58,6 +58,8 @@ class RequestStatistics:
     """Answers by finish reason; `abort` where the client left, `error` where the engine did."""
     failed: Counter[int] = field(default_factory=Counter)
     """Requests that were answered with an error, by status."""
+    polls: Counter[str] = field(default_factory=Counter)
+    """Questions of machines that watch, by path."""
     keys: dict[str, KeyUse] = field(default_factory=dict)
 
     def key(self, name: str) -> KeyUse:

@@ -25,7 +25,9 @@ logger = logging.getLogger("pagoda.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 WATCHERS = frozenset({"/health", "/ready", "/metrics"})
-"""Asked every few seconds by machines: of no interest in the log, and not ready yet is no failure."""
+"""Asked every few seconds by machines, which make of the answer what they will: not ready yet is no failure."""
+POLLED = WATCHERS | {"/debug/state"}
+"""Asked again and again, the last by every open dashboard: counted, and not logged while all is well."""
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
 
@@ -50,6 +52,8 @@ class App:
         try:
             await self._answer(exchange)
         finally:
+            if exchange.path in POLLED:
+                self.service.observer.statistics.polls[exchange.path] += 1
             if exchange.status >= 400 and exchange.path not in WATCHERS:
                 self.service.observer.statistics.failed[exchange.status] += 1
             self._log(exchange, call)
@@ -104,7 +108,8 @@ class App:
                 return
 
     def _log(self, exchange: Exchange, call: Call) -> None:
-        level = logging.DEBUG if exchange.path in WATCHERS else logging.INFO
+        is_well = exchange.status < 400 or exchange.path in WATCHERS
+        level = logging.DEBUG if exchange.path in POLLED and is_well else logging.INFO
         if logger.isEnabledFor(level):
             fields: dict[str, Any] = {
                 "method": exchange.scope["method"],

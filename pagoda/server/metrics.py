@@ -112,6 +112,8 @@ class ServerMetrics:
         yield self._counter_by("finished_reason", "answers", "request_success", "Answers by how they ended", ended)
         failed = {str(status): count for status, count in sorted(found.failed.items())}
         yield self._counter_by("status", "requests_failed", "", "Requests answered with an error, by status", failed)
+        polls = dict(sorted(found.polls.items()))
+        yield self._counter_by("path", "polls", "", "Questions of machines that watch", polls)
         yield self._counter("requests_refused", "", "Requests refused because the queue was full", refused)
 
     def _engine(self) -> Iterator[Family]:

@@ -102,3 +102,26 @@ def test_plan_and_actual_are_told_when_the_engine_is_ready(talkative: tuple[Runn
     [line] = [line for line in lines_of(talkative[0]) if line["message"] == "the engine is ready"]
     assert line["planned_bytes"] == line["allocated_bytes"] and line["planned_bytes"]["pages"] > 0
     assert line["planned_process_bytes"].keys() == line["resident_process_bytes"].keys()
+
+
+def test_polls_do_not_fill_the_log_and_are_counted(tiny_folder: Path):
+    polled = ("/health", "/ready", "/metrics", "/debug/state")
+    secret = "a-long-secret"
+    with RunningServer(tiny_folder, *OPTIONS, environment={"PAGODA_API_KEY": secret}) as running:
+        running.wait_until_ready()
+        with running.client(headers={"Authorization": f"Bearer {secret}"}) as client:
+            for _ in range(5):
+                assert [client.get(path).status_code for path in polled] == [200] * 4
+            client.get("/version")
+            counted = client.get("/metrics").text
+        with running.client() as stranger:
+            assert stranger.get("/debug/state").status_code == 401
+    told = [(line["path"], line["status"]) for line in lines_of(running) if line["logger"] == "pagoda.access"]
+    assert told == [("/version", 200), ("/debug/state", 401)], "what goes wrong is told all the same"
+    for path in ("/metrics", "/debug/state"):
+        assert f'pagoda_polls_total{{model_name="tiny",path="{path}"}} 5.0' in counted
+
+
+def test_polls_are_in_a_log_that_tells_everything(talkative: tuple[RunningServer, str]):
+    paths = [line["path"] for line in lines_of(talkative[0]) if line["logger"] == "pagoda.access"]
+    assert "/ready" in paths
