@@ -20,6 +20,8 @@ from pagoda.server.service import Service
 from pagoda.text import Tokenizer
 
 DECODER = msgspec.json.Decoder(CompletionRequest)
+# Most of a stream, as `_choice` has it.
+CHOICE = b'{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b}'
 
 
 async def completions(exchange: Exchange, service: Service) -> None:
@@ -70,6 +72,7 @@ class TextAnswer(Answer[CompletionRequest]):
     def __init__(self, service: Service, body: CompletionRequest, shown: list[slice]) -> None:
         super().__init__(service, body)
         self._shown = shown  # of each prompt's tokens
+        self._is_plain = body.logprobs is None and not body.return_token_ids and self.counts_answer
         self._scores: dict[tuple[int, int], TextScores] = {}  # of streamed answers, by prompt and index
 
     @property
@@ -83,7 +86,11 @@ class TextAnswer(Answer[CompletionRequest]):
         return self._choice(number, output, index, news)
 
     def news(self, number: int, output: RequestOutput, index: int, news: News) -> list[bytes]:
-        return [encoder.encode(self._choice(number, output, index, news))]
+        is_begun = not self.body.echo or (number, index) in self._scores
+        if not (is_begun and self._is_plain):
+            return [encoder.encode(self._choice(number, output, index, news))]
+        text, reason, stop = map(encoder.encode, (news.text, news.finish_reason, news.stop_reason))
+        return [CHOICE % (number * len(output.outputs) + index, text, reason, stop)]
 
     def _choice(self, number: int, output: RequestOutput, index: int, news: News) -> dict[str, Any]:
         """An answer, or the next piece of one; with `echo` the prompt stands before the first."""

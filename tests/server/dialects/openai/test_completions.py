@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagoda.server.dialects.openai.completions import TextAnswer
+from pagoda.server.dialects.openai.schema import CompletionRequest
+from pagoda.server.generation import News
 
 BODY: dict[str, Any] = {"prompt": "the engine plans", "temperature": 0, "max_tokens": 8, "ignore_eos": True}
 
@@ -81,6 +89,16 @@ def test_a_stream_ends_with_its_reason_and_the_usage_if_asked_for(client: httpx.
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 8
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]][-1] == "length"
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks[:-1]) == ask(client)["choices"][0]["text"]
+
+
+@given(st.text(), st.sampled_from([None, "stop", "length"]), st.none() | st.integers(0, 9) | st.text(), st.booleans())
+def test_a_piece_of_a_stream_has_the_same_bytes_by_template(text: str, reason: Any, stop: Any, echo: bool):
+    service: Any = SimpleNamespace(tokenizer=None, model_name="m", fingerprint="f")
+    output: Any = SimpleNamespace(outputs=[None, None], prompt="p", prompt_token_ids=[1], prompt_logprobs=None)
+    answer = TextAnswer(service, CompletionRequest(prompt=["p", "p"], echo=echo), [slice(None)] * 2)
+    answer.news(1, output, 1, News("first", [2], [], None, None))
+    piece = {"index": 3, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": stop}
+    assert answer.news(1, output, 1, News(text, [3], [], reason, stop)) == [msgspec.json.encode(piece)]
 
 
 @pytest.mark.parametrize("fields", [{}, {"max_tokens": 0}, {"n": 2, "prompt": ["the engine", "a page"]}])
