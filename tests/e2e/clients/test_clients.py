@@ -99,6 +99,15 @@ def test_langchain_batch(langchain_chat: Any):
     assert all("Paris" in answer.content for answer in langchain_chat.batch([QUESTION] * 3))
 
 
+def test_langchain_embeddings(base_url: str):
+    """It sends up to a thousand texts in one call."""
+    model = needed("langchain_openai").OpenAIEmbeddings(
+        model="smollm2", base_url=base_url, api_key=KEY, check_embedding_ctx_length=False
+    )
+    vectors = model.embed_documents([f"{number % 40} rivers" for number in range(400)])
+    assert len(vectors) == 400 and vectors[:40] == vectors[360:] and vectors[0] != vectors[1]
+
+
 @pytest.fixture(scope="module")
 def litellm_options(base_url: str) -> Any:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the network when imported
