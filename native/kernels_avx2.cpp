@@ -4,8 +4,10 @@
 #include "simd_avx2.h"
 
 #include "instructions.inc"
+#include "peaks.inc"
 #include "sampling.inc"
 
 RunInstruction avx2_kernels() { return run_instruction; }
 Samplers avx2_samplers() { return {sampling::sample_row, sampling::score_entry}; }
+Peaks avx2_peaks() { return {peaks::singles, peaks::bytes}; }
 #endif

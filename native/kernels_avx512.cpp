@@ -5,8 +5,10 @@
 #include "simd_avx512.h"
 
 #include "instructions.inc"
+#include "peaks.inc"
 #include "sampling.inc"
 
 RunInstruction avx512_kernels() { return run_instruction; }
 Samplers avx512_samplers() { return {sampling::sample_row, sampling::score_entry}; }
+Peaks avx512_peaks() { return {peaks::singles, peaks::bytes}; }
 #endif

@@ -7,7 +7,7 @@ a device replaces the table, never a model. Arrays are whatever the device compu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 # What products with quantized weights are made of: single precision, or bytes.
 Compute = Literal["f32", "int8"]
+# What the multipliers of a device take in.
+Arithmetic = Literal["f32", "bf16", "int8", "fp8"]
 FLOAT_FORMATS = frozenset({"F64", "F32", "F16", "BF16"})  # weights that nothing was quantized in
 RANDOM_FORMAT = "RANDOM"  # a weight that is only a shape: who computes with it makes up the numbers
 RANDOM_DEVIATION = 0.02
@@ -40,6 +42,14 @@ class Weight(Protocol):
     def to_float32(self) -> FloatArray: ...
 
     def rows_to_float32(self, indices: npt.NDArray[Any]) -> FloatArray: ...
+
+
+class StoredWeight(NamedTuple):
+    """A weight where it is computed with."""
+
+    num_bytes: int
+    arithmetic: Arithmetic
+    """Of products with it."""
 
 
 NUMPY_TYPES: dict[KVCacheType, type[np.generic]] = {"f32": np.float32, "f16": np.float16, "int8": np.int8}

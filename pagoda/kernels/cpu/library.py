@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,10 @@ def _declare(library: Any) -> Any:
     library.pagoda_run_checked.restype = c_int32
     library.pagoda_sample.argtypes = [POINTER(Sampling), c_char_p, c_int32]
     library.pagoda_score.argtypes = [POINTER(Scoring), c_char_p, c_int32]
+    library.pagoda_multiply.argtypes = [c_char_p, c_int32, c_int64, c_int32]
+    library.pagoda_multiply.restype = c_int64
+    library.pagoda_read.argtypes = [c_void_p, c_int64, c_int32]
+    library.pagoda_read.restype = c_uint64
     return library
 
 
