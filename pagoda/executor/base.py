@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pagoda.core.plan import RowPayload, StepPlan
 from pagoda.core.result import StepResult
-from pagoda.kernels.base import Array, IntArray, KVPages
+from pagoda.kernels.base import Array, IntArray, KVPages, StoredWeight, Weight
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 
@@ -36,6 +36,10 @@ class Executor(Protocol):
         """By line of `MemoryPlan`: what was really taken."""
         ...
 
+    def stored(self, weight: Weight) -> StoredWeight:
+        """How the device keeps a weight of its model."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -49,3 +53,5 @@ class WorkerOperators(Protocol):
     def num_bytes(self) -> int:
         """Of the weights, in the form they are computed with."""
         ...
+
+    def stored(self, weight: Weight) -> StoredWeight: ...

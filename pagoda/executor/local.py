@@ -17,7 +17,7 @@ from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
 from pagoda.executor.pages import PageStore
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, WorkerRows, in_order
-from pagoda.kernels.base import Array, FloatArray, RaggedBatch
+from pagoda.kernels.base import Array, FloatArray, RaggedBatch, StoredWeight, Weight
 from pagoda.kernels.sampling import SampledTokens
 
 NOTHING: frozenset[int] = frozenset()
@@ -71,6 +71,9 @@ class LocalExecutor:
             "logits": logits,
             "rows": self._rows.num_bytes + self._sampling.num_bytes,
         }
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        return self._operators.stored(weight)
 
     def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         for row in plan.stopped:

@@ -25,7 +25,7 @@ from pagoda.executor.cuda.pages import DevicePages
 from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
-from pagoda.kernels.base import FloatArray
+from pagoda.kernels.base import FloatArray, StoredWeight, Weight
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.program import Program
 from pagoda.kernels.cuda.shared_attention import SharedRows
@@ -107,6 +107,9 @@ class CudaExecutor:
     def collect(self) -> StepResult:
         step = self._under_way.popleft()
         return step.result if step.result is not None else self._wait_for(step)
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        return self._program.stored(weight)
 
     def _wait_for(self, step: UnderWay) -> StepResult:
         assert step.asked is not None

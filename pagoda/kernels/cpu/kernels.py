@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 
 from pagoda.core.cache import KVCacheType
-from pagoda.kernels.base import Compute, FloatArray, IntArray, KVPages, Weight
+from pagoda.kernels.base import FLOAT_FORMATS, Compute, FloatArray, IntArray, KVPages, StoredWeight, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cpu.program import SLOTS, Program, new_pages, planned_workspace
 from pagoda.kernels.cpu.recorder import LANES, Recorder
@@ -79,3 +80,7 @@ class CpuKernels:
 
     def num_bytes(self) -> int:
         return self._weights.num_bytes()
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        in_bytes = self.compute == "int8" and weight.format not in FLOAT_FORMATS
+        return StoredWeight(packed_bytes(weight) or 4 * math.prod(weight.shape), "int8" if in_bytes else "f32")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pagoda.kernels.base import KVPages, RopeFrequencies
+from pagoda.kernels.base import KVPages, RopeFrequencies, StoredWeight, Weight
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.fusion import fuse
@@ -62,6 +62,9 @@ class Program:
     def hidden(self, batch: DeviceBatch) -> torch.Tensor:
         """The hidden states of the batch that ran last, [T, D]."""
         return self._steps.hidden(batch.num_tokens)
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        return self._common.weights.stored(weight)
 
     def decode(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
         """The logits of a batch of one token a row, all of them."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, Weight
+from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, StoredWeight, Weight
 from pagoda.kernels.cuda.upload import Uploader
 
 LARGEST_FP8 = 448.0
+SCALE_BYTES = 4  # one for each output of a product in fp8
 
 
 class DeviceWeights:
@@ -66,6 +68,15 @@ class DeviceWeights:
     def finish(self) -> None:
         """Every copy has arrived, and what they passed through is given back."""
         self._uploader.close()
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        """Of a matrix that several weights share, the part of its rows."""
+        num_elements = math.prod(weight.shape)
+        if any(weight is own for weights, *_ in self._bytes.values() for own in weights):
+            return StoredWeight(num_elements + SCALE_BYTES * weight.shape[0], "fp8")
+        is_vector = len(weight.shape) == 1 and (id(weight), hash(torch.float32)) in self._matrices
+        dtype = torch.float32 if is_vector else self.dtype
+        return StoredWeight(num_elements * dtype.itemsize, "bf16" if self.dtype == torch.bfloat16 else "f32")
 
     def _get(self, weights: tuple[Weight, ...], dtype: torch.dtype) -> torch.Tensor:
         key = (*map(id, weights), hash(dtype))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,7 @@ from pagoda.kernels.base import (
     RaggedBatch,
     RopeFrequencies,
     RopeTable,
+    StoredWeight,
     Weight,
 )
 from pagoda.kernels.reference import activation, attention, integer, linear, norm, paging, rope, sampling
@@ -38,6 +41,9 @@ class ReferenceOperators:
 
     def num_bytes(self) -> int:
         return self._dense_weights.num_bytes()
+
+    def stored(self, weight: Weight) -> StoredWeight:
+        return StoredWeight(4 * math.prod(weight.shape), "f32")
 
     def embed(self, weight: Weight, token_ids: IntArray) -> FloatArray:
         return linear.embed(self._dense_weights, weight, token_ids)

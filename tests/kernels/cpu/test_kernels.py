@@ -14,12 +14,15 @@ import pytest
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.engine.build import choose_kernels
+from pagoda.kernels.base import Compute
 from pagoda.kernels.cpu import CpuKernels, library, why_unavailable
 from pagoda.models import Model
 from pagoda.weights.tensor import QuantizedTensor
 from tests.kernels.cpu.blocks import random_weight
 from tests.kernels.cpu.families import make_family
 from tests.kernels.reference.dense_weight import DenseWeight
+
+STORED = [("Q8_0", "int8", "int8"), ("Q8_0", "f32", "f32"), ("Q4_K", "int8", "int8"), ("BF16", "int8", "f32")]
 
 
 @cache
@@ -92,3 +95,13 @@ def test_each_obstacle_is_named(page_size: int, head_dim: int, weight: Quantized
 def test_one_thread_for_each_core_unless_told_otherwise():
     assert CpuKernels().num_threads >= 1
     assert CpuKernels(3).num_threads == 3
+
+
+@pytest.mark.parametrize(("format_name", "compute", "arithmetic"), STORED)
+def test_what_a_weight_takes_is_what_is_taken(format_name: str, compute: Compute, arithmetic: str):
+    kernels = CpuKernels(1, compute=compute)
+    weight = random_weight(format_name, 48, 256)
+    kernels.prepare(weight)
+    assert kernels.stored(weight) == (kernels.num_bytes(), arithmetic)
+    norm = DenseWeight(np.ones(32, np.float32))
+    assert kernels.stored(norm) == (4 * 32, "f32")

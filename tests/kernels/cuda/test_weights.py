@@ -54,3 +54,18 @@ def test_a_weight_that_is_only_a_shape_is_made_up_on_the_device() -> None:
     matrix = to_numpy(WEIGHTS.matrix((RandomWeight((64, 64)),)))
     assert 0.015 < matrix.std() < 0.025
     assert (to_numpy(WEIGHTS.vector(RandomWeight((9,)))) == 1).all()
+
+
+def test_what_a_weight_takes_is_told_by_its_form() -> None:
+    weights = DeviceWeights(torch.device(DEVICE), torch.bfloat16)
+    query, key, norm = RandomWeight((6, 16)), RandomWeight((2, 16)), RandomWeight((16,))
+    head, gate = RandomWeight((20, 16)), RandomWeight((8, 16))
+    before = weights.num_bytes()
+    weights.matrix((query, key))
+    assert weights.stored(query) == (2 * 6 * 16, "bf16") and weights.stored(key) == (2 * 2 * 16, "bf16")
+    weights.vector(norm)
+    weights.matrix((head,))
+    numbers, scales = weights.fp8_matrix((gate,))
+    assert weights.stored(gate) == (8 * 16 + 4 * 8, "fp8")
+    assert weights.stored(norm).num_bytes == 4 * 16
+    assert weights.num_bytes() - before == sum(weights.stored(w).num_bytes for w in (query, key, norm, head, gate))
