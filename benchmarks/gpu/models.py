@@ -1,4 +1,4 @@
-"""The published shapes that are measured, as folders with a configuration, a tokenizer of bytes and no weights."""
+"""The published shapes that are measured, as folders with a configuration and nothing else."""
 
 from __future__ import annotations
 
@@ -53,13 +53,4 @@ def make_folder(shape: str, parent: Path) -> Path:
     folder = parent / shape
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(SHAPES[shape]), encoding="utf-8")
-    tokenizer = {
-        "version": "1.0",
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
-        "added_tokens": [],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
     return folder

@@ -66,9 +66,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 known = ", ".join(repr(choice) for choice in choices)
                 raise InvalidRequest(field, f"{getattr(self, field)!r} is not supported; it is one of {known}")
         if self.device != "cuda":
-            for field, fallback in (("quantization", "none"), ("load_format", "auto")):
-                if getattr(self, field) != fallback:
-                    raise InvalidRequest(field, f"{getattr(self, field)!r} needs device='cuda'")
+            if self.quantization != "none":
+                raise InvalidRequest("quantization", f"{self.quantization!r} needs device='cuda'")
             if self.dtype == "bfloat16":
                 raise InvalidRequest("dtype", "'bfloat16' needs device='cuda'; a CPU computes in float32")
         optional = {"max_model_len", "num_pages", "num_threads"}

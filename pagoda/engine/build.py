@@ -28,14 +28,14 @@ from pagoda.executor.memory import (
     plan_for_pages,
     plan_memory,
 )
-from pagoda.kernels.base import FLOAT_FORMATS
-from pagoda.kernels.cpu import CpuKernels, packed_bytes, why_unavailable
+from pagoda.kernels.base import FLOAT_FORMATS, RANDOM_FORMAT
+from pagoda.kernels.cpu import CpuKernels, why_unavailable
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
 from pagoda.models import Model, load_model, random_model
 from pagoda.scheduler import DecisionLog, Scheduler
 from pagoda.text import Tokenizer
-from pagoda.text.loading import load_tokenizer
+from pagoda.text.loading import load_or_make_tokenizer, load_tokenizer
 from pagoda.weights.checkpoint import Checkpoint, open_checkpoint, open_configuration
 from pagoda.weights.store import resolve_model
 
@@ -64,17 +64,17 @@ class Engine:
 
 def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engine:
     scheduling = scheduler_config(config)  # first, so that a bad setting is refused before anything is loaded
-    path = Path(config.model) if config.load_format == "dummy" else resolve_model(config.model)
+    path = path_of(config)
     if config.device == "cuda":
         return build_cuda_engine(config, scheduling, path, progress)
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_model(config, path)
     try:
-        model = load_model(checkpoint, progress)
+        model = make_model(config, checkpoint, progress)
         kernels = choose_kernels(config, model)
         cache_type = kv_cache_type(config, model, kernels)
         memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)
         with Background(partial(prepare_weights, model, kernels, progress)):
-            tokenizer = load_tokenizer(checkpoint, path)
+            tokenizer = make_tokenizer(config, checkpoint, path)
         end_token_ids = ends_of(tokenizer, model)
         scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
         pages = make_pages(config, model, kernels, memory, cache_type)
@@ -91,11 +91,10 @@ def build_cuda_engine(
 ) -> Engine:
     from pagoda.executor.cuda.build import CudaBuilder  # brings torch, which nothing on a CPU needs
 
-    is_dummy = config.load_format == "dummy"
-    checkpoint = open_configuration(path) if is_dummy else open_checkpoint(path)
+    checkpoint = open_model(config, path)
     try:
-        model = random_model(checkpoint) if is_dummy else load_model(checkpoint, progress)
-        tokenizer = load_tokenizer(checkpoint, path)
+        model = make_model(config, checkpoint, progress)
+        tokenizer = make_tokenizer(config, checkpoint, path)
         end_token_ids = ends_of(tokenizer, model)
         builder = CudaBuilder(model, config.dtype, config.quantization)
         length = min(config.max_model_len or model.config.max_positions, model.config.max_positions)
@@ -110,6 +109,26 @@ def build_cuda_engine(
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
     return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type, Backend(*builder.names()))
+
+
+def path_of(config: EngineConfig) -> Path:
+    return Path(config.model) if config.load_format == "dummy" else resolve_model(config.model)
+
+
+def open_model(config: EngineConfig, path: Path) -> Checkpoint:
+    return open_configuration(path) if config.load_format == "dummy" else open_checkpoint(path)
+
+
+def make_model(config: EngineConfig, checkpoint: Checkpoint, progress: Progress | None = None) -> Model:
+    if config.load_format != "dummy":
+        return load_model(checkpoint, progress)
+    # A GPU makes up its numbers itself.
+    return random_model(checkpoint, RANDOM_FORMAT if config.device == "cuda" else "BF16")
+
+
+def make_tokenizer(config: EngineConfig, checkpoint: Checkpoint, path: Path) -> Tokenizer:
+    load = load_or_make_tokenizer if config.load_format == "dummy" else load_tokenizer
+    return load(checkpoint, path)
 
 
 def ends_of(tokenizer: Tokenizer, model: Model) -> list[int]:
@@ -177,7 +196,7 @@ def fixed_costs(config: EngineConfig, model: Model, kernels: CpuKernels | None, 
     recorder, logits, hidden = record(model, kernels, empty.layers)
     workspace = kernels.workspace(recorder, logits, config.max_num_batched_tokens, hidden, config.max_num_seqs)
     return FixedCosts(
-        weights=sum(packed_bytes(weight) or math.prod(weight.shape) * FLOAT32_BYTES for weight in model.weights()),
+        weights=sum(kernels.stored(weight).num_bytes for weight in model.weights()),
         workspace=workspace.num_bytes,
         logits=workspace.logits_bytes,
     )

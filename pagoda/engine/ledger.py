@@ -15,12 +15,19 @@ import msgspec
 from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
-from pagoda.engine.build import choose_kernels, fixed_costs, kv_cache_type, plan_for, scheduler_config
+from pagoda.engine.build import (
+    choose_kernels,
+    fixed_costs,
+    kv_cache_type,
+    make_model,
+    open_model,
+    path_of,
+    plan_for,
+    scheduler_config,
+)
 from pagoda.executor.memory import MemoryPlan, available_bytes
 from pagoda.kernels.cpu import CpuKernels
-from pagoda.models import Model, load_model
-from pagoda.weights.checkpoint import open_checkpoint
-from pagoda.weights.store import resolve_model
+from pagoda.models import Model
 
 MEBIBYTE = 1 << 20
 # Measured on Linux with Python 3.11 and NumPy 2.4.
@@ -88,8 +95,8 @@ def plan_server(config: EngineConfig) -> ServerLedger:
     scheduler_config(config)  # a bad setting is refused first
     if config.device == "cuda":
         raise InvalidRequest("device", "a plan is made for a CPU; on a CUDA device the server tells what it took")
-    with open_checkpoint(resolve_model(config.model)) as checkpoint:
-        model = load_model(checkpoint)
+    with open_model(config, path_of(config)) as checkpoint:
+        model = make_model(config, checkpoint)
         kernels = choose_kernels(config, model)
         cache_type = kv_cache_type(config, model, kernels)
         memory = plan_for(config, model, fixed_costs(config, model, kernels, cache_type), cache_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagoda.kernels.base import RANDOM_FORMAT
 from pagoda.models.base import Model
 from pagoda.models.build import DecoderBuilder
 from pagoda.models.config import ModelConfig
@@ -20,9 +21,9 @@ def load_model(checkpoint: Checkpoint, progress: Progress | None = None) -> Mode
     return DecoderBuilder(read_config(checkpoint), source).build()
 
 
-def random_model(checkpoint: Checkpoint) -> Model:
+def random_model(checkpoint: Checkpoint, matrix_format: str = RANDOM_FORMAT) -> Model:
     """The model of a configuration, with random weights."""
-    return DecoderBuilder(read_config(checkpoint), RandomSource()).build()
+    return DecoderBuilder(read_config(checkpoint), RandomSource(matrix_format)).build()
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:

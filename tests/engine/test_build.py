@@ -14,6 +14,7 @@ from pagoda.core.errors import CapacityError, InvalidRequest, ModelFileError, Mo
 from pagoda.engine import build
 from pagoda.executor.forward import EagerForward, RecordedForward
 from tests.engine.conftest import KERNELS, SIZES, VOCAB_SIZE, MakeLLM, save_tokenizer
+from tests.fakes.config_folder import write_config
 from tests.models.tiny import randomize
 
 TOKEN_BYTES = 3 * 2 * 2 * 16 * 4  # layers, keys and values, heads, width, float32
@@ -237,3 +238,17 @@ def test_end_tokens_beyond_the_vocabulary_are_left_out(make_llm: MakeLLM):
     llm = make_llm()
     assert llm.get_tokenizer().eos_ids
     assert all(end < VOCAB_SIZE for end in llm.engine.loop._answers._end_token_ids)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_configuration_alone_is_a_model_of_random_weights(tmp_path: Path, kernels: str):
+    folder = write_config(tmp_path)
+    settings = {"load_format": "dummy", "kernels": kernels, "num_threads": 1, "max_num_seqs": 2}
+    with LLM(folder, **settings) as llm, LLM(folder, **settings) as other:
+        params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+        [answer] = llm.generate(["hello"], params, use_tqdm=False)
+        assert len(answer.outputs[0].token_ids) == 5 and answer.prompt_token_ids == list(b"hello")
+        [again] = other.generate(["hello"], params, use_tqdm=False)
+        assert again.outputs[0].token_ids == answer.outputs[0].token_ids, "random, and yet always the same"
+        plan, taken = llm.engine.memory.lines, llm.engine.loop.executor.allocated_bytes()
+        assert plan["weights"] == taken["weights"]

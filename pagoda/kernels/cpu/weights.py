@@ -78,9 +78,10 @@ class PackedWeights:
 
     def _pack(self, weight: Weight, packed: PackedWeight) -> npt.NDArray[np.uint8]:
         memory = aligned_bytes(packed_bytes(weight))
-        raw = np.ascontiguousarray(weight.raw)
+        stored = weight.raw
+        raw = np.ascontiguousarray(stored)
         packed.data = address(memory)
         name = weight.format.encode()
         load_library().pagoda_pack(name, address(raw), ctypes.byref(packed), self._num_threads)
-        release(weight.raw)
+        release(stored)
         return memory
