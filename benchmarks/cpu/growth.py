@@ -7,7 +7,6 @@ make bench-cpu-growth
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import statistics
@@ -18,10 +17,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu.roofline import Demand, Peaks, measure_peaks, roofline
+import msgspec
+
+from benchmarks.cpu.roofline import roofline
 from benchmarks.report import RESULTS, machine, print_table, write_json
 from pagoda import LLM, SamplingParams
+from pagoda.bench.demand import Demand
 from pagoda.engine.messages import NewTokens
+from pagoda.kernels.cpu.peaks import measure_peaks
+from pagoda.kernels.peaks import Peaks
 
 STREAMS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -39,21 +43,6 @@ class Point:
     @property
     def speed(self) -> float:
         return statistics.median(self.speeds)
-
-
-def demand_of(llm: LLM) -> Demand:
-    engine = llm.engine
-    config = engine.model.config
-    matrices = {id(weight): weight for weight in engine.model.weights() if len(weight.shape) == 2}
-    groups = engine.model.cache_groups()
-    token_bytes = sum(2 * 4 * g.num_kv_heads * g.head_dim * len(g.layers) for g in groups)
-    num_layers = sum(len(group.layers) for group in groups)
-    return Demand(
-        weight_bytes=engine.memory.weight_bytes,
-        num_parameters=sum(math.prod(weight.shape) for weight in matrices.values()),
-        cache_bytes_per_token=token_bytes,
-        attention_width=num_layers * config.num_heads * config.head_dim,
-    )
 
 
 class StepClock:
@@ -88,7 +77,7 @@ def decode_speed(llm: LLM, clock: StepClock, num_streams: int, context: int) -> 
 
 
 def measure(llm: LLM, clock: StepClock, peaks: Peaks, cases: list[tuple[int, int]], repeats: int) -> list[Point]:
-    demand = demand_of(llm)
+    demand, groups = Demand.of(llm.engine), llm.engine.model.cache_groups()
     speeds: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
     for repeat in range(repeats):
         for num_streams, context in cases:
@@ -96,7 +85,7 @@ def measure(llm: LLM, clock: StepClock, peaks: Peaks, cases: list[tuple[int, int
             speeds[num_streams, context].append(decode_speed(llm, clock, num_streams, context))
     print()
     return [
-        Point(n, c, values, roofline(demand, peaks, n, c), roofline(demand, peaks, n, c, "int8"))
+        Point(n, c, values, roofline(demand, groups, peaks, n, c), roofline(demand, groups, peaks, n, c, "int8"))
         for (n, c), values in speeds.items()
     ]
 
@@ -164,15 +153,16 @@ def main() -> None:
     contexts = [(1, c) for c in CONTEXTS if c <= args.longest]
     by_streams = measure(llm, clock, peaks, streams, args.repeats)
     by_context = measure(llm, clock, peaks, contexts, args.repeats)
+    rates = peaks.operations_per_second
     print(
-        f"\n{machine()}; reads {peaks.bytes_per_second / 1e9:.1f} GB/s, {peaks.f32_per_second / 1e9:.0f} GFLOP/s, "
-        f"int8 {peaks.int8_per_second / 1e9:.0f} GOP/s on {peaks.threads} threads; load {os.getloadavg()[0]:.1f}"
+        f"\n{machine()}; reads {peaks.bytes_per_second / 1e9:.1f} GB/s, {rates['f32'] / 1e9:.0f} GFLOP/s, "
+        f"int8 {rates['int8'] / 1e9:.0f} GOP/s on {args.threads} threads; load {os.getloadavg()[0]:.1f}"
     )
     report(by_streams, "Decoding by streams")
     report(by_context, "Decoding by context")
     picture = plot(by_streams, by_context, f"{args.model}, {args.threads} threads, {machine()}")
     points = [{**asdict(point), "speed": point.speed} for point in by_streams + by_context]
-    record = {"model": args.model, "peaks": asdict(peaks), "points": points}
+    record = {"model": args.model, "peaks": msgspec.to_builtins(peaks), "points": points}
     print(f"\nwritten to {write_json('cpu_growth', record)} and {picture}")
 
 

@@ -1,57 +1,21 @@
-"""What the machine allows: measured bandwidth and peaks, and the speed that follows for a step of a model."""
+"""The most tokens a second that this machine allows when a model decodes."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-from benchmarks.report import RESULTS
-
-SOURCE = Path(__file__).with_name("peaks.cpp")
-
-
-@dataclass(frozen=True)
-class Peaks:
-    threads: int
-    bytes_per_second: float
-    f32_per_second: float
-    int8_per_second: float
+from pagoda.bench.demand import Demand
+from pagoda.bench.roofline import reading_seconds
+from pagoda.bench.shapes import StepShape
+from pagoda.core.cache import CacheGroup
+from pagoda.kernels.base import Compute
+from pagoda.kernels.peaks import Peaks
 
 
-def measure_peaks(num_threads: int) -> Peaks:
-    program = RESULTS / "peaks"
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
-        RESULTS.mkdir(exist_ok=True)
-        subprocess.run(
-            ["g++", "-O3", "-march=native", "-std=c++17", "-pthread", str(SOURCE), "-o", str(program)], check=True
-        )
-    output = subprocess.run([str(program), str(num_threads)], check=True, capture_output=True, text=True).stdout
-    return Peaks(**json.loads(output))
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What one decoding step of a model reads and computes."""
-
-    weight_bytes: int
-    num_parameters: int
-    """Weights that are multiplied for each token: the embedding counts once if it is also the output."""
-    cache_bytes_per_token: int
-    attention_width: int
-    """Query heads times head width, summed over layers: a cached token costs 4 operations for each."""
-
-    def bytes(self, num_streams: int, context: int) -> float:
-        return self.weight_bytes + num_streams * context * self.cache_bytes_per_token
-
-    def operations(self, num_streams: int, context: int) -> float:
-        return num_streams * (2.0 * self.num_parameters + 4.0 * self.attention_width * context)
-
-
-def roofline(demand: Demand, peaks: Peaks, num_streams: int, context: int, peak: str = "f32") -> float:
-    """The most tokens a second: a step can be no shorter than its memory takes, nor than its arithmetic."""
-    operations = peaks.f32_per_second if peak == "f32" else peaks.int8_per_second
-    reading = demand.bytes(num_streams, context) / peaks.bytes_per_second
-    computing = demand.operations(num_streams, context) / operations
-    return num_streams / max(reading, computing)
+def roofline(
+    demand: Demand, groups: Sequence[CacheGroup], peaks: Peaks, num_streams: int, context: int, compute: Compute = "f32"
+) -> float:
+    """As if all products were made in `compute`, whatever the engine makes them in."""
+    work = demand.work(StepShape.of_decoding(groups, num_streams, context))
+    computing = sum(work.operations.values()) / peaks.operations_per_second[compute]
+    return num_streams / max(reading_seconds(work, peaks), computing)
