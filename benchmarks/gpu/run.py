@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.gpu.models import make_folder
 from benchmarks.gpu.profile import profiled
-from benchmarks.gpu.steps import StepClock
 from benchmarks.report import print_table
-from pagoda import LLM, SamplingParams
+from pagoda import LLM
+from pagoda.bench.offline import OfflineBench, OfflineRun
 from pagoda.bench.workloads import FIXED
 
 
@@ -75,38 +75,27 @@ def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespa
     )
 
 
-def measure(llm: LLM, row: Row, repeats: int) -> dict[str, float]:
+def measure(bench: OfflineBench, row: Row, repeats: int) -> OfflineRun:
     requests = FIXED[row.work]()
-    prompts = [request.prompt_token_ids for request in requests]
-    sampling = [
-        SamplingParams(temperature=0, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False)
-        for request in requests
-    ]
-    loop = llm.engine.loop
-    clock = loop.executor
-    best: dict[str, float] = {"seconds": float("inf")}
+    runs: list[OfflineRun] = []
     for _ in range(repeats):
-        llm.reset_prefix_cache()
-        torch.cuda.synchronize()
-        clock.reset()
-        start = time.perf_counter()
-        outputs = llm.generate(prompts, sampling, use_tqdm=False)
-        seconds = time.perf_counter() - start
-        count = sum(len(output.outputs[0].token_ids) for output in outputs)
-        assert count == sum(request.max_tokens for request in requests)
-        if seconds < best["seconds"]:
-            best = {"seconds": seconds, "tokens": count, **clock.report(seconds)}
-    return best
+        runs.append(bench.run(requests))
+        if runs[-1].was_interrupted:
+            raise KeyboardInterrupt
+        assert runs[-1].num_output_tokens == sum(request.max_tokens for request in requests)
+    return min(runs, key=lambda run: run.seconds)
 
 
-def table_line(row: Row, found: dict[str, float]) -> list[str]:
-    value = 1e3 * found["seconds"] if row.is_latency else found["tokens"] / found["seconds"]
+def table_line(row: Row, found: OfflineRun) -> list[str]:
+    value = 1e3 * found.seconds if row.is_latency else found.num_output_tokens / found.seconds
     peer = min(row.vllm, row.sglang) if row.is_latency else max(row.vllm, row.sglang)
     ratio = peer / value if row.is_latency else value / peer
     is_met = value <= row.goal if row.is_latency else value >= row.goal
     numbers = [f"{number:,.1f}" for number in (value, row.vllm, row.sglang, row.limit, row.goal)]
-    costs = [f"{found['step_ms']:.2f}", f"{found['host_us']:.0f}", f"{100 * found['gpu_waits']:.1f} %"]
-    return [row.name, *numbers, f"{ratio:.2f}x", "met" if is_met else "missed", *costs]
+    costs = found.costs
+    waits = f"{100 * (costs.device_wait_share or 0):.1f} %"
+    times = [f"{1e3 * costs.step_seconds:.2f}", f"{1e6 * costs.host_seconds:.0f}", waits]
+    return [row.name, *numbers, f"{ratio:.2f}x", "met" if is_met else "missed", *times]
 
 
 HEADER = ["row", "pagoda", "vLLM", "SGLang", "limit", "goal", "ratio", "", "step ms", "host us", "GPU waits"]
@@ -135,12 +124,13 @@ def main() -> int:
     lines: list[list[str]] = []
     made: tuple[str, str] | None = None
     llm: Any = None
+    bench: Any = None
     with tempfile.TemporaryDirectory() as folder:
         for row in wanted:
             if made != (row.shape, row.quantization):
                 if llm is not None:
                     llm.close()
-                    llm = None
+                    llm = bench = None
                     gc.collect()
                     torch.cuda.empty_cache()
                 made = (row.shape, row.quantization)
@@ -154,8 +144,8 @@ def main() -> int:
                     f"{time.perf_counter() - start - built:.1f} s, pages {llm.engine.memory.num_pages}",
                     flush=True,
                 )
-                llm.engine.loop.executor = StepClock(llm.engine.loop.executor)
-            lines.append(table_line(row, measure(llm, row, args.repeats)))
+                bench = OfflineBench(llm)
+            lines.append(table_line(row, measure(bench, row, args.repeats)))
             print("  ".join(lines[-1]), flush=True)
             if row.name in args.profile.split(","):
                 profiled(llm, row.work, args.before)

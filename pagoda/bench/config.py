@@ -1,10 +1,12 @@
-"""The settings of `pagoda bench serve`, one frozen record per concept; its options are made from them."""
+"""The settings of `pagoda bench`, one frozen record per concept; its options are made from them."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import msgspec
+
+from pagoda.core.errors import InvalidRequest
 
 DEFAULT_CONCURRENCY = 16
 DEFAULT_REQUESTS = 200
@@ -78,3 +80,55 @@ class WorkloadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """File to play again: JSON lines of `at`, `prompt` or `messages`, `max_tokens`."""
     speed: float = 1.0
     """Of the trace."""
+
+
+class ThroughputConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pagoda bench throughput` gives to the engine at once. Lengths are as above."""
+
+    workload: Literal["random", "seed", "nano", "prefix", "decode256", "single", "ttft1k"] = "random"
+    """Random prompts, or a fixed workload that engines are compared with."""
+    num_prompts: int | None = None
+    """Requests; None: 64, or as many as the fixed workload has."""
+    input_len: str | None = None
+    """Tokens of a random prompt; None: 256."""
+    output_len: str | None = None
+    """Tokens of its answer; None: 128."""
+    repeats: int = 3
+    """Runs, of which the best counts."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "num_prompts", "repeats")
+        for name in ("input_len", "output_len"):
+            if self.workload != "random" and getattr(self, name) is not None:
+                raise InvalidRequest(_option(name), f"goes with random prompts; {self.workload!r} has its own lengths")
+
+
+class LatencyConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pagoda bench latency` measures: one batch, again and again."""
+
+    batch_size: int = 1
+    """Requests at once."""
+    input_len: int = 128
+    """Tokens of each prompt."""
+    output_len: int = 128
+    """Tokens of each answer."""
+    repeats: int = 10
+    """Runs that count."""
+    warmup: int = 2
+    """Runs before them."""
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "batch_size", "input_len", "output_len", "repeats")
+        if self.warmup < 0:
+            raise InvalidRequest("--warmup", f"must not be negative, not {self.warmup}")
+
+
+def _at_least_one(config: msgspec.Struct, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(_option(name), f"must be at least 1, not {value}")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

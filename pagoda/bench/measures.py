@@ -27,6 +27,7 @@ class Spread(msgspec.Struct, frozen=True):
 
     mean: float
     p50: float
+    p90: float
     p95: float
     p99: float
     max: float
@@ -36,8 +37,8 @@ class Spread(msgspec.Struct, frozen=True):
         found = np.asarray(values, np.float64)
         if not found.size:
             return None
-        p50, p95, p99 = np.percentile(found, (50, 95, 99)).tolist()
-        return cls(float(found.mean()), p50, p95, p99, float(found.max()))
+        p50, p90, p95, p99 = np.percentile(found, (50, 90, 95, 99)).tolist()
+        return cls(float(found.mean()), p50, p90, p95, p99, float(found.max()))
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -39,6 +39,8 @@ VERBS = (
     Verb("why", "pagoda.cli.why", "tell why a request waited, was cut or was pushed back"),
     Verb("replay", "pagoda.cli.replay", "run a scheduler's log again and compare every plan"),
     Verb("bench serve", "pagoda.cli.bench.serve", "put load on an OpenAI server and see how it holds"),
+    Verb("bench throughput", "pagoda.cli.bench.throughput", "run a workload here, beside what the device allows"),
+    Verb("bench latency", "pagoda.cli.bench.latency", "time one batch here, beside what the device allows"),
 )
 
 
@@ -107,7 +109,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {verb.name:<13}{verb.summary}" for verb in VERBS)
+    verbs = "\n".join(f"  {verb.name:<18}{verb.summary}" for verb in VERBS)
     variables = "\n".join(f"  {var.name:<15}{var.meaning} (default {var.default})" for var in VARIABLES)
     parser = OneLineParser(
         prog="pagoda",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from pagoda.bench.serve import Step
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.progress import Progress
 
 NUM_RECENT = 200
 
@@ -68,3 +71,45 @@ class BenchProgress:
             f"[bold]{step}[/bold]: {seconds:.0f} s, {len(ended):,} answered, {num_pieces / seconds:,.0f} tokens/s"
             f"{middle}{failed}"
         )
+
+
+class RunsProgress:
+    """A bar over runs of equal length."""
+
+    def __init__(self, num_runs: int, enabled: bool) -> None:
+        self._num_runs = num_runs
+        self._enabled = enabled and sys.stderr.isatty()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> RunsProgress:
+        if self._enabled:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task("Running", total=self._num_runs)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, num_done: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=num_done)
+
+
+@contextmanager
+def passing(text: str, enabled: bool) -> Iterator[None]:
+    """What is going on, on a terminal, while it goes on."""
+    if not enabled or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status(text):
+        yield

@@ -10,11 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pagoda.bench.config import AskConfig, LoadConfig, WorkloadConfig
+from pagoda.cli.bench.files import check_writable, write_json
 from pagoda.cli.settings import SettingOptions
-from pagoda.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pagoda.bench.record import BenchRecord
@@ -66,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
     ask, load, work = AskConfig(**ASK.given(args)), LoadConfig(**LOAD.given(args)), WorkloadConfig(**WORK.given(args))
     plan = make_plan(args.url, ask, load, work, parse_slo(args.slo))
     for option, name in (("--json", args.json), ("--html", args.html)):
-        _check_writable(option, name)
+        check_writable(option, name)
     table = LevelTable(plan.swept or "")
     with ExitStack() as opened:
         trace = opened.enter_context(TraceWriter(Path(args.record_trace))) if args.record_trace else None
@@ -89,21 +87,8 @@ def _run(work: Coroutine[Any, Any, BenchRecord]) -> BenchRecord:
     return uvloop.run(work)
 
 
-def _check_writable(option: str, name: str | None) -> None:
-    """Before the work, not after it."""
-    if name is None:
-        return
-    try:
-        with Path(name).open("ab"):
-            pass
-    except OSError as error:
-        raise InvalidRequest(option, f"{name} cannot be written: {error.strerror}") from None
-
-
 def _write(record: BenchRecord, json_name: str | None, html_name: str | None) -> None:
-    if json_name is not None:
-        Path(json_name).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-        print(f"wrote {json_name}", file=sys.stderr)
+    write_json(record, json_name)
     if html_name is not None:
         from pagoda.bench.report import render_report
 

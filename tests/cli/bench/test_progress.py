@@ -7,7 +7,7 @@ import pytest
 
 from pagoda.bench.arrivals import Pace
 from pagoda.bench.serve import Step
-from pagoda.cli.bench.progress import BenchProgress
+from pagoda.cli.bench.progress import BenchProgress, RunsProgress, passing
 from tests.bench.runs import outcome, run_of
 
 STEP = Step(Pace(concurrency=2))
@@ -51,3 +51,24 @@ def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str])
         progress.say("a result")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("a result\n", "")
+
+
+def test_a_terminal_sees_runs_go_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with passing("loading a model", enabled=True):
+        pass
+    with RunsProgress(5, enabled=True) as progress:
+        progress.show(3)
+    assert "loading a model" in terminal.text and "3/5" in terminal.text
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_no_runs_are_shown_where_nobody_looks(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with passing("loading a model", enabled=not is_terminal), RunsProgress(5, enabled=not is_terminal) as progress:
+        progress.show(3)
+    assert capsys.readouterr() == ("", "")
