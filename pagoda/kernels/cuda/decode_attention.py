@@ -16,7 +16,13 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.overlap import (
+    EARLY_LAUNCH,
+    LAUNCHES_EARLY,
+    fetch_rows,
+    launch_dependents,
+    wait_for_earlier,
+)
 from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
 
@@ -25,6 +31,7 @@ SHARED_SPLIT_LEN = 512
 # tl.dot takes no fewer rows.
 FEWEST_HEADS = 16
 MERGED_TOGETHER = 8
+FETCHED_TOKENS = tl.constexpr(64)
 
 
 @dataclass(frozen=True)
@@ -202,7 +209,8 @@ def _decode(
     EARLY: tl.constexpr,
 ):
     launch_dependents(EARLY)
-    wait_for_earlier(EARLY)
+    if not IS_FRESH:
+        wait_for_earlier(EARLY)
     kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
     context_len = tl.load(context_lens + row)
@@ -212,9 +220,21 @@ def _decode(
         first = tl.load(shared_lens + row)
         num_shared = tl.cdiv(first, SHARED_SPLIT_LEN)
     num_splits = tl.cdiv(context_len - first, SPLIT_LEN)
+    table = page_table + row.to(tl.int64) * table_row
+    keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
+    lanes = tl.arange(0, WIDTH_BLOCK)
+    if IS_FRESH:
+        # Lengths and pages are those of the step, and what the pages hold was written in steps before: only the heads
+        # must be waited for. The first split of a program that has few is asked for meanwhile.
+        if EARLY and SPLIT_LEN <= FETCHED_TOKENS:
+            own = first + program * SPLIT_LEN + tl.arange(0, SPLIT_LEN)
+            is_own = own < context_len - 1
+            places = token_offsets(table, own, is_own, page_stride, token_stride, PAGE_SIZE)
+            fetch_rows(keys, places, is_own, WIDTH_BLOCK)
+            fetch_rows(values, places, is_own, WIDTH_BLOCK)
+        wait_for_earlier(EARLY)
 
     heads = tl.arange(0, HEAD_BLOCK)
-    lanes = tl.arange(0, WIDTH_BLOCK)
     is_head = heads < GROUP
     is_number = is_head[:, None] & (lanes < WIDTH)[None, :]
     first_head = kv_head * GROUP
@@ -235,8 +255,6 @@ def _decode(
     else:
         query_offsets = (first_head + heads)[:, None] * q_head + lanes[None, :]
         queries = tl.load(q + row.to(tl.int64) * q_row + query_offsets, mask=is_number, other=0.0)
-    table = page_table + row.to(tl.int64) * table_row
-    keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
     for split in range(program, num_splits, num_programs):
         begin = first + split * SPLIT_LEN
         end = tl.minimum(begin + SPLIT_LEN, context_len)

@@ -31,8 +31,8 @@ def wait_for_earlier(EARLY: tl.constexpr):
 
 
 @triton.jit
-def wait_and_fetch(pointers):
-    """Ask for the cache lines at the pointers, let the next kernel start, wait for the one before."""
+def fetch(pointers):
+    """Ask for the cache lines at the pointers."""
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
         "=r,l",
@@ -41,5 +41,19 @@ def wait_and_fetch(pointers):
         is_pure=False,
         pack=1,
     )
+
+
+@triton.jit
+def fetch_rows(base, offsets, is_held, WIDTH: tl.constexpr):
+    """The cache lines of rows of WIDTH numbers, a power of two; of a row that is not held, those of the first row."""
+    LINE: tl.constexpr = 8 * CACHE_LINE // base.dtype.element_ty.primitive_bitwidth
+    lines = tl.arange(0, max(1, WIDTH // LINE)) * LINE
+    fetch(base + tl.where(is_held, offsets, 0)[:, None] + lines[None, :])
+
+
+@triton.jit
+def wait_and_fetch(pointers):
+    """Ask for the cache lines at the pointers, let the next kernel start, wait for the one before."""
+    fetch(pointers)
     cuda.gdc_launch_dependents()
     cuda.gdc_wait()
