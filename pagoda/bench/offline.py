@@ -48,7 +48,7 @@ class OfflineBench:
         capture = getattr(self._clock.executor, "warm_up", None)  # of graphs, where the device has such
         if capture is not None:
             capture()
-        most = self._llm.engine.config.max_num_seqs
+        most = self._llm.engine.config.num_rows
         short = [TokenRequest(one.prompt_token_ids[:WARM_PROMPT], min(one.max_tokens, WARM_ANSWER)) for one in requests]
         if self.run(short[:most]).was_interrupted:
             raise KeyboardInterrupt

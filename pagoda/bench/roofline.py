@@ -52,7 +52,7 @@ def work_of(engine: Engine, steps: Sequence[TimedStep]) -> list[StepWork]:
     demand = Demand.of(engine)
     config = engine.config
     groups, length = engine.model.cache_groups(), engine.memory.max_model_len
-    reader = ShapeReader(groups, config.block_size, config.max_num_seqs, length)
+    reader = ShapeReader(groups, config.block_size, config.num_rows, length)
     shapes = [reader.read(step.plan) for step in steps]
     return [StepWork(shape, demand.work(shape), s.seconds) for shape, s in zip(shapes, steps, strict=True)]
 

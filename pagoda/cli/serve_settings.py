@@ -14,7 +14,7 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from pagoda.cli.settings import SettingOptions
-from pagoda.core.config import EngineConfig
+from pagoda.core.config import EngineConfig, device_defaults
 from pagoda.core.environment import PAGODA_API_KEY, api_key, serve_variables, variable_of
 from pagoda.core.errors import InvalidRequest
 from pagoda.server.config import ListenConfig, LogConfig, ProcessSettings, QueueConfig, ServerConfig
@@ -93,7 +93,7 @@ class ServeSettings:
         except InvalidRequest as error:
             said_by = found.get(error.field, Found(None)).source
             message = str(error).removeprefix(f"{error.field}: ")
-            shown = message if said_by == "default" else f"{message} (said by: {said_by})"
+            shown = message if said_by.startswith("default") else f"{message} (said by: {said_by})"
             raise InvalidRequest(error.field, shown) from None
 
     def as_toml(self) -> Iterator[str]:
@@ -113,9 +113,13 @@ def _section(
     types = get_type_hints(section.record)
     defaults = {found.name: found.default for found in msgspec.structs.fields(section.record)}
     found = {key: Found(defaults[key]) for key in section.fields}
-    found |= {key: Found(_typed(f"[{name}] {key}", types[key], value), file) for key, value in content.items()}
-    found |= _from_environment({key: types[key] for key in section.fields})
-    return found | {key: Found(value, "command line") for key, value in section.options.given(args).items()}
+    said = {key: Found(_typed(f"[{name}] {key}", types[key], value), file) for key, value in content.items()}
+    said |= _from_environment({key: types[key] for key in section.fields})
+    said |= {key: Found(value, "command line") for key, value in section.options.given(args).items()}
+    if name == "engine" and "device" in said:
+        device = said["device"].value
+        found |= {key: Found(value, f"default on {device}") for key, value in device_defaults(device).items()}
+    return found | said
 
 
 def _from_environment(types: Mapping[str, Any]) -> dict[str, Found]:
@@ -159,7 +163,7 @@ def _hint(name: str, known: list[str]) -> str:
 def _toml_lines(found: Mapping[str, Found]) -> Iterator[str]:
     for name, setting in found.items():
         if setting.value is None:
-            yield f"# {name} is not set"
+            yield f"# {name} is not set{'' if setting.source == 'default' else f' ({setting.source})'}"
         else:
             yield f"{f'{name} = {_toml(setting.value)}':<48}# {setting.source}"
 

@@ -61,14 +61,16 @@ class SettingOptions:
 
     def add_to(self, group: argparse._ArgumentGroup) -> None:
         for setting in self._settings:
-            default = self._own_defaults.get(setting.name, setting.default)
+            default, meaning = setting.default, setting.meaning
+            if setting.name in self._own_defaults:
+                default, meaning = self._own_defaults[setting.name], meaning.partition("; on CUDA")[0]
             # An option that is not given leaves no trace, so that the record's own default applies.
-            how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(setting.meaning, default)}
+            how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(meaning, default)}
             if setting.type is bool:
                 how["action"] = argparse.BooleanOptionalAction
             elif get_origin(setting.type) is tuple:
                 how |= {"action": "append", "metavar": "TEXT"}
-                how["help"] = _help(setting.meaning + " May be given several times.", None)
+                how["help"] = _help(meaning + " May be given several times.", None)
             elif get_origin(setting.type) is Literal:
                 how["choices"] = get_args(setting.type)
             else:

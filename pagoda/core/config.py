@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,18 +32,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Makes requests without a seed of their own repeatable, by their order of arrival."""
     max_model_len: int | None = None
     """Longest prompt and answer together; None: the model's context, or as much of it as memory allows."""
-    max_num_seqs: int = 64
-    """Sequences that run at once."""
+    max_num_seqs: int | None = 64
+    """Sequences that run at once; on CUDA as many as memory serves, up to 1024."""
     max_num_batched_tokens: int = 512
-    """Tokens computed in one step."""
+    """Tokens computed in one step; on CUDA 8192."""
     enable_prefix_caching: bool = True
     """Keep computed pages for later requests that begin with the same tokens."""
     block_size: int = 16
-    """Tokens in a page of the KV cache."""
+    """Tokens in a page of the KV cache; on CUDA 64."""
     kv_cache_type: Literal["auto", "f32", "f16", "int8"] = "auto"
     """How keys and values are kept: singles, halves, or bytes with scales; auto: f16 with compute int8, else f32."""
     gpu_memory_utilization: float = 0.5
-    """Share of the device's free memory that weights and cache may take; on a CPU that is main memory."""
+    """Share of the device's free memory that weights and cache may take, main memory on a CPU; on CUDA 0.9."""
     num_pages: int | None = None
     """Pages of the KV cache; None: as many as the memory allows and the rows can use."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
@@ -70,8 +70,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest("quantization", f"{self.quantization!r} needs device='cuda'")
             if self.dtype == "bfloat16":
                 raise InvalidRequest("dtype", "'bfloat16' needs device='cuda'; a CPU computes in float32")
-        optional = {"max_model_len", "num_pages", "num_threads"}
-        for field in ("max_num_seqs", "max_num_batched_tokens", *sorted(optional)):
+        optional = {"max_model_len", "num_pages", "num_threads", *(["max_num_seqs"] if self.device == "cuda" else [])}
+        for field in sorted({"max_num_seqs", "max_num_batched_tokens"} | optional):
             value = getattr(self, field)
             if not (value is None and field in optional) and not (_is_whole(value) and value >= 1):
                 raise InvalidRequest(field, f"must be a whole number of at least 1, not {value!r}")
@@ -82,6 +82,26 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         share = self.gpu_memory_utilization
         if not isinstance(share, int | float) or not 0.0 < share <= 1.0:
             raise InvalidRequest("gpu_memory_utilization", f"must lie above 0 and not above 1, not {share!r}")
+
+    @property
+    def num_rows(self) -> int:
+        """`max_num_seqs`, where it is decided."""
+        assert self.max_num_seqs is not None, "it is for the memory plan to say how many"
+        return self.max_num_seqs
+
+
+# What takes the place of the record's own defaults where nothing was said.
+CUDA_DEFAULTS: dict[str, Any] = {
+    "max_num_seqs": None,
+    "max_num_batched_tokens": 8192,
+    "block_size": 64,
+    "gpu_memory_utilization": 0.9,
+}
+
+
+def device_defaults(device: object) -> dict[str, Any]:
+    """The device's own defaults, where they differ from those of `EngineConfig`."""
+    return dict(CUDA_DEFAULTS) if device == "cuda" else {}
 
 
 def _is_whole(value: object) -> bool:

@@ -46,7 +46,7 @@ def fingerprint_of(engine: Engine) -> str:
     told += [stored_format(engine), f"kv_{engine.kv_cache_type}"]
     untold = [backend.libraries or native_build(), weights_digest(engine.checkpoint), str(engine.config.block_size)]
     if engine.config.device == "cuda":  # there the sums depend on how many rows are computed together
-        untold += [str(engine.config.max_num_seqs), str(engine.config.max_num_batched_tokens)]
+        untold += [str(engine.config.num_rows), str(engine.config.max_num_batched_tokens)]
     digest = hashlib.sha256("\n".join(told + untold).encode()).hexdigest()[:DIGEST_LENGTH]
     return "-".join(["pagoda", *told, digest]).lower().replace(" ", "_")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pagoda.core.config import EngineConfig
+from pagoda.core.config import EngineConfig, device_defaults
 from pagoda.core.errors import InvalidRequest, PagodaError
 from pagoda.core.request import Pooling, Request
 from pagoda.core.sampling_params import SamplingParams
@@ -237,4 +237,4 @@ def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
             raise InvalidRequest(name, f"is not a setting of this engine{hint}")
-    return EngineConfig(model=str(model), **settings)
+    return EngineConfig(model=str(model), **(device_defaults(settings.get("device")) | settings))

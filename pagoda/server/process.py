@@ -48,6 +48,7 @@ DRAIN_LOOK_SECONDS = 0.02
 LAST_SECONDS = 0.5
 EXIT_SETTINGS, EXIT_ADDRESS = 2, 3
 UNKNOWN_CONTEXT = 4096
+ROWS_BEFORE_THE_ENGINE_SAYS = 64
 
 
 class QuietServer(uvicorn.Server):
@@ -72,7 +73,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         context=settings.engine.max_model_len or context,
         created=int(time.time()),
         keys=KeyRing.load(settings.server.api_keys_file, api_key()),
-        admission=Admission(settings.server.queue, settings.engine.max_num_seqs),
+        admission=Admission(settings.server.queue, settings.engine.max_num_seqs or ROWS_BEFORE_THE_ENGINE_SAYS),
         limits=settings.server.limits,
         observer=observer,
         request_timeout=settings.server.queue.request_timeout,

@@ -157,3 +157,14 @@ def test_help_is_grouped_and_fits_a_terminal(capsys: pytest.CaptureFixture[str],
     options = text.partition("examples:")[0]
     assert max(map(len, options.splitlines())) <= 80
     assert "OpenTelemetry" in text
+
+
+def test_a_gpu_has_defaults_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    found = settings("--device", "cuda", "--block-size", "32").engine
+    assert (found.max_num_seqs, found.max_num_batched_tokens, found.block_size) == (None, 8192, 32)
+    shown = "\n".join(read("--device", "cuda", "--block-size", "32").as_toml())
+    assert "# max_num_seqs is not set (default on cuda)" in shown
+    assert re.search(r"^max_num_batched_tokens = 8192 +# default on cuda$", shown, re.M)
+    assert re.search(r"^block_size = 32 +# command line$", shown, re.M)
+    monkeypatch.setenv(variable_of("device"), "cuda")
+    assert settings().engine.gpu_memory_utilization == 0.9

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pagoda.core.config import EngineConfig, SchedulerConfig
+from pagoda.cli.settings import field_texts
+from pagoda.core.config import EngineConfig, SchedulerConfig, device_defaults
 from pagoda.core.errors import InvalidRequest
 
 
@@ -80,3 +81,18 @@ def test_what_only_a_gpu_can_do_is_refused_elsewhere(field: str, value: str) -> 
     for device in ("auto", "cpu"):
         with pytest.raises(InvalidRequest, match=f"{field}.*cuda"):
             EngineConfig(model="m", device=device, **{field: value})
+
+
+def test_a_device_has_defaults_of_its_own_and_the_texts_say_so() -> None:
+    assert device_defaults("cpu") == device_defaults("auto") == device_defaults(None) == {}
+    config = EngineConfig(model="m", device="cuda", **device_defaults("cuda"))
+    assert (config.max_num_batched_tokens, config.block_size, config.gpu_memory_utilization) == (8192, 64, 0.9)
+    texts = field_texts(EngineConfig)
+    for name, value in device_defaults("cuda").items():
+        assert f"on CUDA {'as many as memory serves' if value is None else value}" in texts[name]
+
+
+def test_only_a_gpu_decides_how_many_rows() -> None:
+    assert EngineConfig(model="m", device="cuda", max_num_seqs=None).max_num_seqs is None
+    with pytest.raises(InvalidRequest, match=r"^max_num_seqs: must be a whole number of at least 1, not None"):
+        EngineConfig(model="m", max_num_seqs=None)
