@@ -127,6 +127,13 @@ class StepClock:
         self._ends.append(end)
         return result
 
+    @property
+    def num_halved_steps(self) -> int:
+        return self.executor.num_halved_steps
+
+    def use_idle_time(self) -> bool:
+        return self.executor.use_idle_time()
+
     def allocated_bytes(self) -> dict[str, int]:
         return self.executor.allocated_bytes()
 

@@ -49,8 +49,9 @@ class EngineThread:
         try:
             while not self._is_closing:
                 if not self._loop.has_work:
-                    self._wake.wait(IDLE_WAIT_SECONDS)
-                    self._wake.clear()
+                    if not self._loop.use_idle_time():
+                        self._wake.wait(IDLE_WAIT_SECONDS)
+                        self._wake.clear()
                     continue
                 updates = self._loop.step()
                 if updates:

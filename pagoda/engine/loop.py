@@ -90,6 +90,14 @@ class EngineLoop:
         updates, self._updates = self._updates, []
         return updates
 
+    def use_idle_time(self) -> bool:
+        """To be called while there is no work, until there is no more to do: False."""
+        try:
+            return self.executor.use_idle_time()
+        except BaseException as error:
+            self._failure = EngineError(f"the engine stopped beside its steps: {type(error).__name__}: {error}")
+            raise self._failure from error
+
     def _has_result_due(self) -> bool:
         waiting = self.executor.num_in_flight
         return waiting > self.executor.lateness or (waiting > 0 and not self.scheduler.has_work)

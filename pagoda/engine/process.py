@@ -77,10 +77,20 @@ class EngineProcess:
             if self._loop.has_work:
                 self._step()
             else:
-                self._wake.wait(IDLE_WAIT_SECONDS)
-                self._wake.clear()
+                self._rest()
                 if time.monotonic() - self._last_report > REPORT_SECONDS:
                     self._send(Published((), self._report(0.0)))
+
+    def _rest(self) -> None:
+        """Until a message comes, unless the time can be used."""
+        try:
+            if self._loop.use_idle_time():
+                return
+        except EngineError as error:
+            self._send(Broken(str(error)))
+            raise
+        self._wake.wait(IDLE_WAIT_SECONDS)
+        self._wake.clear()
 
     def _step(self) -> None:
         start = self._step_start = time.monotonic()
@@ -110,6 +120,7 @@ class EngineProcess:
             step_seconds=step_seconds,
             num_paused=scheduler.num_paused,
             num_deferred=len(scheduler.board.waits),
+            num_halved_steps=self._loop.executor.num_halved_steps,
         )
 
     def _send(self, record: FromEngine) -> None:
@@ -150,7 +161,7 @@ def describe(engine: Engine) -> EngineInfo:
         model_path=str(engine.checkpoint.path),
         vocab_size=engine.loop.vocab_size,
         max_model_len=engine.loop.max_model_len,
-        max_num_seqs=engine.config.max_num_seqs,
+        max_num_seqs=engine.config.num_rows,
         page_size=engine.config.block_size,
         num_pages=memory.num_pages,
         weight_bytes=memory.weight_bytes,

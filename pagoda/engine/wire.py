@@ -83,6 +83,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """Sequences that nobody listens to, with a row or without."""
     num_deferred: int = 0
     """Of those that wait, how many wait for a prefix that another computes."""
+    num_halved_steps: int = 0
+    """Done in parts because a device ran out of memory."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):

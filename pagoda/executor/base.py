@@ -32,6 +32,15 @@ class Executor(Protocol):
         """The result of the oldest step under way; waits for it."""
         ...
 
+    @property
+    def num_halved_steps(self) -> int:
+        """Steps that were done in parts because there was no memory for the whole."""
+        ...
+
+    def use_idle_time(self) -> bool:
+        """Do a little of what may make later steps faster; whether there is more of it."""
+        ...
+
     def allocated_bytes(self) -> dict[str, int]:
         """By line of `MemoryPlan`: what was really taken."""
         ...

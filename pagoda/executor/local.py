@@ -27,6 +27,7 @@ class LocalExecutor:
     """One worker: its rows, its pages and a forward pass over them."""
 
     lateness = 0
+    num_halved_steps = 0
 
     def __init__(
         self,
@@ -57,6 +58,9 @@ class LocalExecutor:
 
     def collect(self) -> StepResult:
         return self._results.popleft()
+
+    def use_idle_time(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._results.clear()

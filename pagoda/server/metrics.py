@@ -123,6 +123,8 @@ class ServerMetrics:
         yield self._gauge("last_step_seconds", "", "How long the last step took", step_seconds)
         yield self._counter("preemptions", "num_preemptions", "Sequences pushed back", work.num_preemptions)
         yield self._counter("engine_steps", "", "Steps made", work.num_steps)
+        halved = "Steps done in parts because a device ran out of memory"
+        yield self._counter("halved_steps", "", halved, work.num_halved_steps)
         yield self._counter("computed_tokens", "", "Tokens that went through the model", work.num_computed_tokens)
         yield self._counter("engine_restarts", "", "Engines that followed on the first", max(0, work.num_starts - 1))
         yield self._counter("engine_deaths", "", "Times the engine process was lost", state.num_deaths)

@@ -30,7 +30,13 @@ class RequestObserver:
 
     def take_report(self, report: Report) -> None:
         """Called after every step."""
-        self.work.take(report.num_steps, report.num_preemptions, report.num_computed_tokens, report.step_seconds)
+        self.work.take(
+            report.num_steps,
+            report.num_preemptions,
+            report.num_computed_tokens,
+            report.step_seconds,
+            report.num_halved_steps,
+        )
 
     def begin(self, run: Run) -> None:
         """A job was let in."""

@@ -289,3 +289,35 @@ def test_priority_and_salt_reach_the_engine(make_client: MakeClient):
         assert cached == [0, 0, 32, 0]
 
     run(talk())
+
+
+def test_idle_time_is_used_until_there_is_no_more_to_do(client: AsyncLLM, monkeypatch: pytest.MonkeyPatch):
+    loop, left = client.engine.loop, [3]
+    done = threading.Event()
+
+    def use_idle_time() -> bool:
+        assert not loop.has_work
+        left[0] -= 1
+        if left[0] == 0:
+            done.set()
+        return left[0] > 0
+
+    monkeypatch.setattr(loop.executor, "use_idle_time", use_idle_time)
+    output = run(last(client.generate("A", GREEDY)))
+    assert len(output.outputs[0].token_ids) == 12 and done.wait(PATIENCE)
+
+
+def test_an_error_in_idle_time_reaches_every_stream(client: AsyncLLM, monkeypatch: pytest.MonkeyPatch):
+    def fail() -> bool:
+        raise RuntimeError("no graph")
+
+    monkeypatch.setattr(client.engine.loop.executor, "use_idle_time", fail)
+
+    async def ask() -> None:
+        await last(client.generate("A", GREEDY))
+        while not client.engine.loop.has_failed:
+            await asyncio.sleep(0.005)
+        await last(client.generate("B", GREEDY))
+
+    with pytest.raises(EngineError, match="beside its steps: RuntimeError: no graph"):
+        run(ask())

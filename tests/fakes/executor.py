@@ -52,6 +52,11 @@ class FakeExecutor:
         self._cells: list[npt.NDArray[np.int64]] = [np.full((n, page_size), EMPTY, np.int64) for n in num_pages]
         self._waiting: deque[tuple[StepPlan, tuple[RowPayload, ...]]] = deque()
 
+    num_halved_steps = 0
+
+    def use_idle_time(self) -> bool:
+        return False
+
     def allocated_bytes(self) -> dict[str, int]:
         return {}
 

@@ -15,37 +15,20 @@ from pagoda.core.result import StepResult
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
-from pagoda.executor.cuda.device_rows import DeviceRows
-from pagoda.executor.cuda.drawing import DeviceDraws, DrawKind
+from pagoda.executor.cuda.drawing import DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
+from pagoda.executor.cuda.halves import Halving, out_of_memory
 from pagoda.executor.cuda.host_draws import HostDraws
-from pagoda.executor.cuda.inputs import StepInputs
-from pagoda.executor.cuda.mailbox import Returns
-from pagoda.executor.cuda.pages import DevicePages
-from pagoda.executor.cuda.sharing import PageSharing
+from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
 from pagoda.kernels.base import FloatArray, StoredWeight, Weight
 from pagoda.kernels.cuda.batch import DeviceBatch
-from pagoda.kernels.cuda.program import Program
 from pagoda.kernels.cuda.shared_attention import SharedRows
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NOTHING: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceParts:
-    """What lives on the device."""
-
-    program: Program
-    rows: DeviceRows
-    inputs: StepInputs
-    pages: DevicePages
-    sharing: PageSharing | None
-    """None: the model has no layers that see everything."""
-    draws: DeviceDraws
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,8 +45,6 @@ class UnderWay:
 class CudaExecutor:
     """Rows, pages, a recorded forward pass, and graphs of it for steps that only decode."""
 
-    lateness = 1
-
     def __init__(
         self,
         parts: DeviceParts,
@@ -71,17 +52,20 @@ class CudaExecutor:
         end_token_ids: Iterable[int],
         host_sample: Callable[[np.ndarray, SamplingBatch], SampledTokens],
         device: torch.device,
+        memory: DeviceMemory,
     ) -> None:
+        self._parts = parts
         self._program = parts.program
-        self._rows = parts.rows
-        self._inputs = parts.inputs
+        self._rows = parts.of_rows.rows
+        self._inputs = parts.of_rows.inputs
         self._pages = parts.pages
         self._sharing = parts.sharing
         self._draws = parts.draws
         self._device = device
+        self._memory = memory
         self._counts = HostCounts.of(max_num_seqs)
         self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
-        self._returns = Returns(2 * max_num_seqs, device)
+        self._returns = parts.returns
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
         self._pooler = Pooler()
         self._asked: Asked | None = None  # by the last plan
@@ -89,6 +73,17 @@ class CudaExecutor:
         self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
         self._variant = Variant(0)  # of that batch
         self._under_way: deque[UnderWay] = deque()
+        self._has_answered = False
+        self._halving = Halving(self._run_to_end)
+
+    @property
+    def num_halved_steps(self) -> int:
+        return self._halving.num_steps
+
+    @property
+    def lateness(self) -> int:
+        """The very first token is not kept back while the step after it has its kernels built."""
+        return 1 if self._has_answered else 0
 
     @property
     def num_in_flight(self) -> int:
@@ -99,13 +94,24 @@ class CudaExecutor:
         for size in reversed(self._graphs.sizes):
             self._capture(Variant(size))
 
+    def use_idle_time(self) -> bool:
+        """Capture one more graph, once it has answered; whether there is more to do."""
+        variant = self._graphs.next_wanted()
+        if variant is not None:
+            self._capture(variant)
+        return variant is not None
+
     def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
-        assert len(self._under_way) <= self.lateness, "collect the results of earlier steps first"
+        assert len(self._under_way) <= 1, "collect the results of earlier steps first"
         self._take_orders(plan, payloads)
         self._under_way.append(self._begin(plan))
 
     def collect(self) -> StepResult:
-        step = self._under_way.popleft()
+        result = self._result_of(self._under_way.popleft())
+        self._has_answered |= len(result.token_ids) > 0
+        return result
+
+    def _result_of(self, step: UnderWay) -> StepResult:
         return step.result if step.result is not None else self._wait_for(step)
 
     def stored(self, weight: Weight) -> StoredWeight:
@@ -120,8 +126,14 @@ class CudaExecutor:
         return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
 
     def allocated_bytes(self) -> dict[str, int]:
-        """Weights and buffers were there before the plan: it took them as they are."""
-        return {}
+        """By line of `MemoryPlan`. The libraries' is what the device has lost since the start beyond the others."""
+        lines = self._parts.lines()
+        return lines | {"libraries": max(0, self._memory.taken_bytes - sum(lines.values()))}
+
+    @property
+    def num_host_bytes(self) -> int:
+        """Pinned in main memory."""
+        return self._parts.num_host_bytes
 
     def close(self) -> None:
         self._under_way.clear()
@@ -161,7 +173,29 @@ class CudaExecutor:
         asked = self._asked
         if asked is None or not asked.is_of(plan):
             asked = self._asked = Asked.by(plan, self._pooler)
-            self._kind = DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
+            self._kind = self._kind_of(asked)
+        try:
+            return self._run(plan, asked)
+        except RuntimeError as error:
+            reason = out_of_memory(error)
+        # Out of the handler, the failed step's memory is free. Results under way are fetched before theirs.
+        for index, step in enumerate(self._under_way):
+            self._under_way[index] = replace(step, result=self._result_of(step))
+        result = self._halving.run(plan, reason)
+        self._asked = self._sent = None
+        return UnderWay(plan, result=result)
+
+    def _run_to_end(self, plan: StepPlan) -> StepResult:
+        """A part of a step, whose result is waited for."""
+        asked = Asked.by(plan, self._pooler)
+        self._kind = self._kind_of(asked)
+        return self._result_of(self._run(plan, asked))
+
+    def _kind_of(self, asked: Asked) -> DrawKind:
+        return DrawKind(self._counts.kinds[asked.drawers].max(initial=0))
+
+    def _run(self, plan: StepPlan, asked: Asked) -> UnderWay:
+        """What needs memory comes before what changes a row: after an error the step can be run again."""
         if asked.decodes and self._kind is not DrawKind.HOST:
             return self._decode(plan, asked)
         return self._mix(plan, asked)
@@ -169,7 +203,7 @@ class CudaExecutor:
     # -- steps of one token a row ----------------------------------------------------------------------------------
 
     def _decode(self, plan: StepPlan, asked: Asked) -> UnderWay:
-        if self._sent is not asked:
+        if self._sent is not asked or self._graphs.is_due(self._variant):
             self._send_decoding(plan, asked)
         size = self._variant.size
         self._graphs.run(self._variant)
@@ -180,7 +214,7 @@ class CudaExecutor:
     def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
         groups = self._sharing.find(asked.rows, self._counts.num_computed) if self._sharing is not None else []
         variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
-        if self._graphs.wants(variant):
+        if self._graphs.is_due(variant):
             self._capture(variant)
         self._send_draws(asked)
         if self._sharing is not None and groups:
@@ -225,7 +259,7 @@ class CudaExecutor:
         self._program.run(batch)
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
-        pooled = self._pool(plan, asked, batch) if self._pooler else {}
+        hidden = self._program.hidden(batch).float().cpu().numpy() if self._pooler else None
         result: StepResult | None = None
         if num_drawing:
             wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
@@ -237,6 +271,7 @@ class CudaExecutor:
                 sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
                 self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
                 result = self._host_draws.result(plan.step_id, asked, sampled)
+        pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
@@ -253,9 +288,8 @@ class CudaExecutor:
         self._sharing.send(groups)
         return self._sharing.shared_rows(len(decoding))
 
-    def _pool(self, plan: StepPlan, asked: Asked, batch: DeviceBatch) -> dict[int, FloatArray]:
+    def _pool(self, plan: StepPlan, asked: Asked, hidden: FloatArray) -> dict[int, FloatArray]:
         starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)
-        hidden = self._program.hidden(batch).float().cpu().numpy()
         return self._pooler.take(asked.rows, plan.draws, starts, hidden)
 
     def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.executor.cuda.drawing import DrawKind
+
+logger = logging.getLogger(__name__)
 
 
 def bucket_sizes(most: int) -> list[int]:
@@ -34,6 +37,8 @@ class DecodeGraphs:
         self._sizes = bucket_sizes(most)
         self._captures = device.type == "cuda"
         self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
+        self._launched: set[Variant] = set()  # steps that were run without a graph
+        self._failed: set[Variant] = set()
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
 
     @property
@@ -49,23 +54,42 @@ class DecodeGraphs:
         graph = self._graphs.get(variant)
         if graph is None:
             self._launch(variant)
+            self._launched.add(variant)
         else:
             graph.replay()
 
     def wants(self, variant: Variant) -> bool:
         """Whether it could be captured and was not."""
-        return self._captures and variant not in self._graphs
+        return self._captures and variant not in self._graphs and variant not in self._failed
+
+    def is_due(self, variant: Variant) -> bool:
+        """Whether to capture it before it runs: what comes a second time will come again. The first time, whoever
+        waits for the tokens of the step before would wait for the capture as well."""
+        return variant in self._launched and self.wants(variant)
+
+    def next_wanted(self) -> Variant | None:
+        """What to capture while there is nothing else to do, the smallest first: they gain most."""
+        wanted = (Variant(size) for size in self._sizes)
+        return next((variant for variant in wanted if self.wants(variant)), None) if self._launched else None
 
     def capture(self, variant: Variant) -> None:
-        """The inputs must be padding alone: the step runs once before it is captured, so that its kernels are built."""
+        """The inputs must be padding alone: the step runs once before it is captured, so that its kernels are built.
+        Where that fails, the step goes on to be launched call by call."""
         if not self.wants(variant):
             return
+        try:
+            self._graphs[variant] = self._captured(variant)
+        except RuntimeError as error:  # memory has run out, or something that cannot be captured
+            self._failed.add(variant)
+            logger.warning("a step of %d rows is run without a graph: %s", variant.size, str(error).partition("\n")[0])
+
+    def _captured(self, variant: Variant) -> torch.cuda.CUDAGraph:
         self._launch(variant)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._launch(variant)
-        self._graphs[variant] = graph
+        return graph
 
     def clear(self) -> None:
         self._graphs.clear()

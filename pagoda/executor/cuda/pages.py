@@ -9,6 +9,7 @@ import torch
 from pagoda.core.cache import CacheGroup
 from pagoda.core.plan import PageCopy
 from pagoda.kernels.base import KVPages
+from pagoda.kernels.cuda.counting import bytes_of
 
 
 class DevicePages:
@@ -40,9 +41,17 @@ class DevicePages:
         for index, tensor in enumerate(self._groups):
             mine = [copy for copy in copies if copy.group == index]
             if mine:
-                sources = torch.tensor([copy.source for copy in mine], device=tensor.device)
-                targets = torch.tensor([copy.target for copy in mine], device=tensor.device)
-                tensor[:, :, targets] = tensor[:, :, sources]
+                try:
+                    _copy_together(tensor, mine)
+                except torch.OutOfMemoryError:  # one by one they need none
+                    for copy in mine:
+                        tensor[:, :, copy.target].copy_(tensor[:, :, copy.source])
 
     def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._groups)
+        return bytes_of(*self._groups)
+
+
+def _copy_together(tensor: torch.Tensor, copies: Sequence[PageCopy]) -> None:
+    sources = torch.tensor([copy.source for copy in copies], device=tensor.device)
+    targets = torch.tensor([copy.target for copy in copies], device=tensor.device)
+    tensor[:, :, targets] = tensor[:, :, sources]
