@@ -19,15 +19,10 @@ from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
 from pagoda.engine.fingerprint import Backend
 from pagoda.engine.loop import EngineLoop
-from pagoda.executor import CacheDemand, Executor, FixedCosts, LocalExecutor, MemoryPlan, PageStore, WorkerRows
+from pagoda.engine.memory_plan import device_sizes, plan_for, plan_on_device
+from pagoda.executor import Executor, FixedCosts, LocalExecutor, MemoryPlan, PageStore, WorkerRows
 from pagoda.executor.forward import EagerForward, RecordedForward, record
-from pagoda.executor.memory import (
-    FLOAT32_BYTES,
-    available_bytes,
-    longest_that_fits,
-    plan_for_pages,
-    plan_memory,
-)
+from pagoda.executor.memory import FLOAT32_BYTES
 from pagoda.kernels.base import FLOAT_FORMATS, RANDOM_FORMAT
 from pagoda.kernels.cpu import CpuKernels, why_unavailable
 from pagoda.kernels.reference import ReferenceOperators
@@ -63,10 +58,10 @@ class Engine:
 
 
 def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engine:
-    scheduling = scheduler_config(config)  # first, so that a bad setting is refused before anything is loaded
+    check_steps(config)  # first, so that a bad setting is refused before anything is loaded
     path = path_of(config)
     if config.device == "cuda":
-        return build_cuda_engine(config, scheduling, path, progress)
+        return build_cuda_engine(config, path, progress)
     checkpoint = open_model(config, path)
     try:
         model = make_model(config, checkpoint, progress)
@@ -76,7 +71,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         with Background(partial(prepare_weights, model, kernels, progress)):
             tokenizer = make_tokenizer(config, checkpoint, path)
         end_token_ids = ends_of(tokenizer, model)
-        scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
+        scheduler = make_scheduler(config, model, memory)
         pages = make_pages(config, model, kernels, memory, cache_type)
         executor = make_executor(config, model, kernels, pages, memory.max_model_len, end_token_ids)
     except BaseException:
@@ -86,24 +81,19 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
     return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type, cpu_backend(config, kernels))
 
 
-def build_cuda_engine(
-    config: EngineConfig, scheduling: SchedulerConfig, path: Path, progress: Progress | None
-) -> Engine:
+def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | None) -> Engine:
     from pagoda.executor.cuda.build import CudaBuilder  # brings torch, which nothing on a CPU needs
 
     checkpoint = open_model(config, path)
     try:
         model = make_model(config, checkpoint, progress)
-        tokenizer = make_tokenizer(config, checkpoint, path)
-        end_token_ids = ends_of(tokenizer, model)
         builder = CudaBuilder(model, config.dtype, config.quantization)
-        length = min(config.max_model_len or model.config.max_positions, model.config.max_positions)
-        builder.make_program(config.max_num_seqs, config.max_num_batched_tokens, length)
-        kept = builder.num_bytes()
-        budget = int((builder.free_bytes() + kept) * config.gpu_memory_utilization)
-        memory = plan_for(config, model, FixedCosts(weights=kept), builder.kv_cache_type, budget, length)
-        executor = builder.make_executor(memory, config.block_size, config.max_num_seqs, end_token_ids)
-        scheduler = Scheduler(scheduling, make_cache(config, model, memory), DecisionLog())
+        config, memory = plan_on_device(config, model, builder, builder.free_bytes)
+        with Background(partial(builder.load, memory, device_sizes(config))):
+            tokenizer = make_tokenizer(config, checkpoint, path)
+        end_token_ids = ends_of(tokenizer, model)
+        executor = builder.make_executor(end_token_ids)
+        scheduler = make_scheduler(config, model, memory)
     except BaseException:
         checkpoint.close()
         raise
@@ -156,10 +146,19 @@ def make_loop(
     )
 
 
+def check_steps(config: EngineConfig) -> None:
+    if config.max_num_seqs is not None:
+        scheduler_config(config)
+
+
+def make_scheduler(config: EngineConfig, model: Model, memory: MemoryPlan) -> Scheduler:
+    return Scheduler(scheduler_config(config), make_cache(config, model, memory), DecisionLog())
+
+
 def scheduler_config(config: EngineConfig) -> SchedulerConfig:
     return SchedulerConfig(
         policy=config.scheduling_policy,
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=config.num_rows,
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
 
@@ -194,7 +193,7 @@ def fixed_costs(config: EngineConfig, model: Model, kernels: CpuKernels | None, 
     groups = model.cache_groups()
     empty = PageStore(groups, [0] * len(groups), config.block_size, kernels.new_pages, cache_type)
     recorder, logits, hidden = record(model, kernels, empty.layers)
-    workspace = kernels.workspace(recorder, logits, config.max_num_batched_tokens, hidden, config.max_num_seqs)
+    workspace = kernels.workspace(recorder, logits, config.max_num_batched_tokens, hidden, config.num_rows)
     return FixedCosts(
         weights=sum(kernels.stored(weight).num_bytes for weight in model.weights()),
         workspace=workspace.num_bytes,
@@ -222,34 +221,6 @@ def kv_cache_type(config: EngineConfig, model: Model, kernels: CpuKernels | None
     return "f16" if rounds and is_quantized else "f32"
 
 
-def plan_for(
-    config: EngineConfig,
-    model: Model,
-    costs: FixedCosts,
-    kv_cache_type: KVCacheType,
-    budget: int | None = None,
-    longest: int | None = None,
-) -> MemoryPlan:
-    """The memory that the engine will take under these settings; `budget` is main memory's unless given."""
-    demand = CacheDemand(
-        groups=model.cache_groups(),
-        page_size=config.block_size,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        kv_cache_type=kv_cache_type,
-    )
-    context = model.config.max_positions
-    if config.max_model_len is not None and config.max_model_len > context:
-        raise InvalidRequest("max_model_len", f"{config.max_model_len} is more than the model's context of {context}")
-    if budget is None:
-        budget = int(available_bytes() * config.gpu_memory_utilization)
-    if config.num_pages is not None:
-        length = config.max_model_len or min(context, config.num_pages * config.block_size)
-        return plan_for_pages(demand, costs, budget, length, config.num_pages)
-    length = config.max_model_len or longest_that_fits(demand, costs, budget, longest or context)
-    return plan_memory(demand, costs, budget, length)
-
-
 def make_cache(config: EngineConfig, model: Model, memory: MemoryPlan) -> KVCacheManager:
     return KVCacheManager(model.cache_groups(), memory.num_pages, config.block_size, config.enable_prefix_caching)
 
@@ -271,12 +242,12 @@ def make_executor(
     max_model_len: int,
     end_token_ids: list[int],
 ) -> LocalExecutor:
-    rows = WorkerRows(config.max_num_seqs, max_model_len, config.block_size, len(model.cache_groups()))
+    rows = WorkerRows(config.num_rows, max_model_len, config.block_size, len(model.cache_groups()))
     if kernels is None:
         operators = ReferenceOperators(compute=reference_compute(config))
         for weight in model.weights():
             operators.prepare(weight)
         eager = EagerForward(model, operators, pages.layers)
         return LocalExecutor(operators, eager, rows, pages, end_token_ids)
-    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens, config.max_num_seqs)
+    recorded = RecordedForward(model, kernels, pages.layers, config.max_num_batched_tokens, config.num_rows)
     return LocalExecutor(kernels, recorded, rows, pages, end_token_ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -25,10 +25,16 @@ class FixedCosts(msgspec.Struct, frozen=True, kw_only=True):
     workspace: int = 0
     """What a step computes in."""
     logits: int = 0
+    others: dict[str, int] = {}
+    """By line of the ledger: what a device needs beside that."""
+
+    @property
+    def lines(self) -> dict[str, int]:
+        return {"weights": self.weights, "workspace": self.workspace, "logits": self.logits, **self.others}
 
     @property
     def total(self) -> int:
-        return self.weights + self.workspace + self.logits
+        return sum(self.lines.values())
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +43,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     num_pages: tuple[int, ...]
     max_model_len: int
     costs: FixedCosts
-    rows_bytes: int
+    row_lines: dict[str, int]
+    """By line: what is kept of the rows."""
     page_bytes: tuple[int, ...]
     """Bytes of one page, by group."""
     budget_bytes: int
@@ -56,14 +63,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> dict[str, int]:
-        """The ledger: what each owner will take. `LocalExecutor.allocated_bytes` has the same lines."""
-        return {
-            "weights": self.costs.weights,
-            "pages": self.cache_bytes,
-            "workspace": self.costs.workspace,
-            "logits": self.costs.logits,
-            "rows": self.rows_bytes,
-        }
+        """The ledger: what each owner will take. `Executor.allocated_bytes` has the same lines."""
+        return {"weights": self.costs.weights, "pages": self.cache_bytes} | self.costs.lines | self.row_lines
 
 
 class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_cache_type: KVCacheType = "f32"
+    lines_of_rows: Callable[[int], dict[str, int]] | None = None
+    """By line: what a device keeps of rows of so many tokens; None: they lie in main memory, as a worker's do."""
 
     def page_bytes(self) -> tuple[int, ...]:
         return tuple(group.bytes_per_token(self.kv_cache_type) * self.page_size for group in self.groups)
@@ -87,10 +90,15 @@ class CacheDemand(msgspec.Struct, frozen=True, kw_only=True):
         """By group: enough for every row to have a sequence of this length."""
         return tuple(self.max_num_seqs * count for count in self.pages_for_one(num_tokens))
 
-    def rows_bytes(self, max_model_len: int) -> int:
-        """What the worker keeps of its rows."""
+    def row_lines(self, max_model_len: int) -> dict[str, int]:
+        """By line: what is kept of the rows."""
+        if self.lines_of_rows is not None:
+            return self.lines_of_rows(max_model_len)
         rows = worker_rows_bytes(self.max_num_seqs, max_model_len, self.page_size, len(self.groups))
-        return rows + sampling_state_bytes(self.max_num_seqs)
+        return {"rows": rows + sampling_state_bytes(self.max_num_seqs)}
+
+    def rows_bytes(self, max_model_len: int) -> int:
+        return sum(self.row_lines(max_model_len).values())
 
     def bytes_for_one(self, costs: FixedCosts, num_tokens: int) -> int:
         """The least with which a sequence of this length can run."""
@@ -118,8 +126,8 @@ def plan_memory(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_m
     page_bytes = demand.page_bytes()
     one = demand.pages_for_one(max_model_len)
     all_rows = demand.pages_for_all(max_model_len)
-    rows_bytes = demand.rows_bytes(max_model_len)
-    for_cache = budget_bytes - costs.total - rows_bytes
+    row_lines = demand.row_lines(max_model_len)
+    for_cache = budget_bytes - costs.total - sum(row_lines.values())
     least = _bytes(one, page_bytes)
     if least > for_cache:
         raise CapacityError(_too_little(demand, costs, budget_bytes, max_model_len))
@@ -129,7 +137,7 @@ def plan_memory(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_m
         num_pages=num_pages,
         max_model_len=max_model_len,
         costs=costs,
-        rows_bytes=rows_bytes,
+        row_lines=row_lines,
         page_bytes=page_bytes,
         budget_bytes=budget_bytes,
     )
@@ -138,7 +146,7 @@ def plan_memory(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_m
 def _too_little(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_model_len: int) -> str:
     """What is missing, and what would help."""
     pages = _bytes(demand.pages_for_one(max_model_len), demand.page_bytes())
-    around = costs.workspace + costs.logits + demand.rows_bytes(max_model_len)
+    around = costs.total - costs.weights + demand.rows_bytes(max_model_len)
     text = (
         f"one sequence of {max_model_len} tokens needs {_mebibytes(pages)} MiB of cache beside "
         f"{_mebibytes(costs.weights)} MiB of weights and {_mebibytes(around)} MiB to work in, and "
@@ -146,7 +154,8 @@ def _too_little(demand: CacheDemand, costs: FixedCosts, budget_bytes: int, max_m
     )
     if costs.total + demand.rows_bytes(1) > budget_bytes:
         return f"{text}; free memory, raise gpu_memory_utilization or take a smaller model"
-    smaller = "" if demand.kv_cache_type == "int8" else ", or set kv_cache_type to int8"
+    is_smallest = demand.kv_cache_type == "int8" or demand.lines_of_rows is not None
+    smaller = "" if is_smallest else ", or set kv_cache_type to int8"
     fits = longest_that_fits(demand, costs, budget_bytes, max_model_len)
     return f"{text}; lower max_model_len to {fits}, or raise gpu_memory_utilization{smaller}"
 
@@ -179,7 +188,7 @@ def plan_for_pages(
         num_pages=counts,
         max_model_len=max_model_len,
         costs=costs,
-        rows_bytes=demand.rows_bytes(max_model_len),
+        row_lines=demand.row_lines(max_model_len),
         page_bytes=demand.page_bytes(),
         budget_bytes=budget_bytes,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.cli.main import main
-from pagoda.engine import build
+from pagoda.engine import memory_plan
 from tests.engine.conftest import tiny_folder, tiny_reference  # noqa: F401 - fixtures
 
 SMALL = ("--max-num-seqs", "8", "--max-num-batched-tokens", "64")
@@ -36,7 +36,7 @@ def test_where_nothing_fits_one_line_says_what_to_change(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(build, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 1000)
     assert main(["plan", str(tiny_folder), *SMALL]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "gpu_memory_utilization" in error and "smaller model" in error
@@ -45,3 +45,16 @@ def test_where_nothing_fits_one_line_says_what_to_change(
 def test_a_setting_is_checked_as_serve_checks_it(tiny_folder: Path, capsys: pytest.CaptureFixture[str]):  # noqa: F811
     assert main(["plan", str(tiny_folder), "--max-num-seqs", "1000"]) == 1
     assert "max_num_batched_tokens" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_here_can_be_planned_for(
+    tiny_folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+):
+    pytest.importorskip("torch")
+    assert main(["plan", str(tiny_folder), *SMALL, "--device", "cuda", "--gpu-memory", "4"]) == 0
+    text = capsys.readouterr().out
+    for word in ("on the GPU", "attention", "libraries", "pinned", "streams of 512"):
+        assert word in text
+    assert main(["plan", str(tiny_folder), *SMALL, "--device", "cuda", "--gpu-memory", "0"]) == 1
+    assert "gpu_memory: must be above 0" in capsys.readouterr().err

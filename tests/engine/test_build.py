@@ -11,7 +11,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from pagoda import LLM, SamplingParams
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import CapacityError, InvalidRequest, ModelFileError, ModelNotFound
-from pagoda.engine import build
+from pagoda.engine import build, memory_plan
 from pagoda.executor.forward import EagerForward, RecordedForward
 from tests.engine.conftest import KERNELS, SIZES, VOCAB_SIZE, MakeLLM, save_tokenizer
 from tests.fakes.config_folder import write_config
@@ -80,7 +80,7 @@ def test_the_defaults_take_the_whole_context_and_pages_for_every_row(make_llm: M
     assert memory.cache_bytes == 8 * 512 * TOKEN_BYTES
     num_weights = sum(parameter.numel() for parameter in reference_parameters(llm))
     assert memory.weight_bytes == 4 * num_weights
-    assert memory.total_bytes == memory.weight_bytes + memory.cache_bytes + memory.rows_bytes
+    assert memory.total_bytes == memory.weight_bytes + memory.cache_bytes + sum(memory.row_lines.values())
     assert [pool.num_pages for pool in llm.engine.loop.scheduler.cache.pools] == [256]
 
 
@@ -118,7 +118,7 @@ def beside_pages(make_llm: MakeLLM, **settings: Any) -> int:
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
-    monkeypatch.setattr(build, "available_bytes", lambda: num_bytes)
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: num_bytes)
 
 
 def test_the_context_shrinks_to_what_the_memory_holds(make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ import pytest
 
 from pagoda import LLM, SamplingParams
 from pagoda.core.config import EngineConfig
+from pagoda.core.errors import InvalidRequest
 from pagoda.engine.ledger import num_streams, plan_server, process_totals
 from pagoda.executor.forward import RecordedForward
 from tests.engine.conftest import MakeLLM
@@ -107,11 +108,31 @@ def test_what_fits_really_fits(tiny_folder: Path):
 
 
 def test_a_type_that_takes_less_fits_more(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    from pagoda.engine import build
+    from pagoda.engine import memory_plan
 
     free = plan_server(EngineConfig(model=str(tiny_folder), max_num_seqs=8))
     tight = free.memory.total_bytes - free.memory.cache_bytes * 3 // 4
-    monkeypatch.setattr(build, "available_bytes", lambda: 2 * tight)
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 2 * tight)
     by_type = {c.kv_cache_type: c for c in plan_server(EngineConfig(model=str(tiny_folder), max_num_seqs=8)).capacities}
     assert by_type["f32"].num_tokens < by_type["f16"].num_tokens < by_type["int8"].num_tokens
     assert by_type["f32"].bytes_per_token == 2 * by_type["f16"].bytes_per_token
+
+
+def test_a_plan_for_a_gpu_needs_none(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = EngineConfig(model=str(tiny_folder), device="cuda", max_num_seqs=8, max_num_batched_tokens=64)
+    with pytest.raises(InvalidRequest, match="gpu_memory: torch finds no CUDA device here"):
+        plan_server(config)
+    ledger = plan_server(config, 8 << 30)
+    assert ledger.memory.total_bytes <= ledger.memory.budget_bytes == int((8 << 30) * config.gpu_memory_utilization)
+    on_device = {line.name: line.num_bytes for line in ledger.lines if line.process == "device"}
+    assert on_device == ledger.memory.lines
+    assert [line.name for line in ledger.lines if line.process == "device" and line.is_estimate] == ["libraries"]
+    assert [line.num_bytes > 0 for line in ledger.lines if line.name == "pinned"] == [True]
+    assert [found.kv_cache_type for found in ledger.capacities] == [ledger.kv_cache_type]
+
+
+def test_memory_of_a_gpu_is_no_matter_for_a_cpu(tiny_folder: Path):
+    with pytest.raises(InvalidRequest, match="gpu_memory"):
+        plan_server(EngineConfig(model=str(tiny_folder)), 8 << 30)

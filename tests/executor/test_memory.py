@@ -79,7 +79,7 @@ def test_a_plan_keeps_its_budget_and_fits_one_sequence(budget, weights, length, 
         assert weights + 12 + asked.rows_bytes(length) + needed > budget
         assert f"one sequence of {length} tokens" in str(error) and "raise gpu_memory_utilization" in str(error)
         return
-    assert plan.total_bytes == weights + 12 + plan.cache_bytes + plan.rows_bytes
+    assert plan.total_bytes == weights + 12 + plan.cache_bytes + sum(plan.row_lines.values())
     assert plan.total_bytes <= budget
     for count, one, every in zip(plan.num_pages, asked.pages_for_one(length), asked.pages_for_all(length), strict=True):
         assert one <= count <= every

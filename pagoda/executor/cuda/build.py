@@ -1,4 +1,4 @@
-"""From a model to an executor on the device: weights first, then what a step needs, and pages from what is left."""
+"""From a model to an executor on the device: first what everything will take, and then everything."""
 
 from __future__ import annotations
 
@@ -13,26 +13,40 @@ from pagoda.core.cache import KVCacheType
 from pagoda.core.errors import InvalidRequest
 from pagoda.executor.cuda.device_rows import DeviceRows
 from pagoda.executor.cuda.drawing import DeviceDraws
-from pagoda.executor.cuda.executor import CudaExecutor, DeviceParts
+from pagoda.executor.cuda.executor import CudaExecutor
 from pagoda.executor.cuda.inputs import StepInputs
+from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts, DeviceSizes, RowParts
 from pagoda.executor.cuda.sharing import PageSharing
-from pagoda.executor.memory import MemoryPlan
+from pagoda.executor.memory import FLOAT32_BYTES, FixedCosts, MemoryPlan
 from pagoda.kernels.base import KVPages
-from pagoda.kernels.cuda.program import Program
-from pagoda.kernels.cuda.recorder import Recorder
+from pagoda.kernels.cuda.attention import Attention, HeadShape
+from pagoda.kernels.cuda.counting import NOWHERE
+from pagoda.kernels.cuda.program import Program, rope_tables
+from pagoda.kernels.cuda.recorder import Attend, Recorder
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CACHE_TYPES: dict[torch.dtype, KVCacheType] = {torch.float32: "f32", torch.bfloat16: "bf16"}
-# Left to the libraries: cuBLAS workspaces, graphs, and what torch keeps between allocations.
-SPARE_BYTES = 2 << 30
+# An allowance: cuBLAS workspaces, the code of kernels, graphs, and what torch keeps between allocations.
+LIBRARY_BYTES = 1 << 30
+
+
+def free_device_bytes() -> int:
+    """What could be had now on the device of this machine."""
+    if not torch.cuda.is_available():
+        raise InvalidRequest("gpu_memory", "torch finds no CUDA device here; say how much memory to plan for")
+    return DeviceMemory(torch.device("cuda", 0)).free_bytes
 
 
 class CudaBuilder:
-    """`device` other than "cuda" computes the same with torch on a CPU, the kernels interpreted: for tests."""
+    """Everything can be made on a device that holds nothing (`NOWHERE`), which is how it is counted beforehand.
+
+    `device` "cpu" computes the same with torch on a CPU, the kernels interpreted: for tests.
+    """
 
     def __init__(self, model: Model, dtype: str = "auto", quantization: str = "none", device: str = "cuda") -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -41,9 +55,15 @@ class CudaBuilder:
         self._device = torch.device(device, 0) if device == "cuda" else torch.device(device)
         self._dtype = DTYPES[dtype] if dtype != "auto" else _stored_type(model)
         self._in_bytes = quantization == "fp8"
-        self._weights = DeviceWeights(self._device, self._dtype)
-        self._program: Program | None = None
-        self._max_tokens = 0
+        self._groups = model.cache_groups()
+        empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
+        self._recorder = Recorder(empty)
+        batch = self._recorder.batch()
+        hidden = model.forward(self._recorder, batch, empty)
+        self._logits = model.logits(self._recorder, self._recorder.take_rows(hidden, batch.token_ids))
+        self._memory = DeviceMemory(self._device)
+        self._parts: DeviceParts | None = None
+        self._max_num_seqs = 0
 
     @property
     def kv_cache_type(self) -> KVCacheType:
@@ -52,60 +72,96 @@ class CudaBuilder:
     def names(self) -> tuple[str, str, str, str]:
         """Of the device, of what computes on it, of what it computes in, and of the libraries that do."""
         device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else self._device.type
-        compute = "fp8" if self._in_bytes else self.kv_cache_type
         libraries = f"torch {torch.__version__} triton {triton.__version__}"
-        return device.removeprefix("NVIDIA "), "triton", compute, libraries
+        return device.removeprefix("NVIDIA "), "triton", self.compute, libraries
 
-    def make_program(self, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int) -> None:
-        """Record the forward pass and bring its weights to the device."""
-        empty = [KVPages(None, None) for _ in range(self._model.config.num_layers)]
-        recorder = Recorder(empty)
-        batch = recorder.batch()
-        hidden = self._model.forward(recorder, batch, empty)
-        logits = self._model.logits(recorder, recorder.take_rows(hidden, batch.token_ids))
-        self._max_tokens = max(max_num_batched_tokens, max_num_seqs)
-        self._program = Program(
-            recorder,
-            logits,
-            self._weights,
-            max_tokens=self._max_tokens,
-            max_logits=max_num_seqs,
-            max_positions=max_model_len,
-            in_bytes=self._in_bytes,
-        )
+    @property
+    def compute(self) -> str:
+        return "fp8" if self._in_bytes else self.kv_cache_type
 
-    def num_bytes(self) -> int:
-        """What weights and buffers hold on the device."""
-        assert self._program is not None
-        return self._weights.num_bytes() + self._program.num_bytes()
-
+    @property
     def free_bytes(self) -> int:
-        if self._device.type != "cuda":
-            return 1 << 30
-        torch.cuda.empty_cache()
-        return max(0, torch.cuda.mem_get_info(self._device)[0] - SPARE_BYTES)
+        """On the device, when nothing of ours was there."""
+        return self._memory.free_bytes
 
-    def make_executor(
-        self, memory: MemoryPlan, page_size: int, max_num_seqs: int, end_token_ids: Sequence[int]
-    ) -> CudaExecutor:
-        assert self._program is not None
-        groups = self._model.cache_groups()
-        device = self._device
-        pages = DevicePages(groups, memory.num_pages, page_size, self._dtype, device)
-        self._program.bind(pages.layers)
-        rows = DeviceRows(max_num_seqs, memory.max_model_len, page_size, len(groups), device)
-        vocab_size = self._model.config.vocab_size
-        inputs = StepInputs(rows, max_num_seqs, self._max_tokens, page_size, vocab_size, device)
-        sharing = None
-        if not groups[0].window:
-            sharing = PageSharing(max_num_seqs, memory.max_model_len, page_size, device)
-        draws = DeviceDraws(max_num_seqs, vocab_size, device)
-        parts = DeviceParts(self._program, rows, inputs, pages, sharing, draws)
-        executor = CudaExecutor(parts, max_num_seqs, end_token_ids, sample, device)
+    def fixed_costs(self, sizes: DeviceSizes) -> FixedCosts:
+        """What is taken whatever the length of a row. Nothing is taken for it."""
+        parts = self._make_parts(NOWHERE, sizes, 1, [0] * len(self._groups))
+        lines = parts.lines()
+        others = {"draws": lines["draws"], "sharing": lines["sharing"], "libraries": self._passing_bytes(sizes)}
+        return FixedCosts(weights=lines["weights"], workspace=lines["workspace"], logits=lines["logits"], others=others)
+
+    def lines_of_rows(self, sizes: DeviceSizes, max_model_len: int) -> dict[str, int]:
+        """What grows with the length of a row. Nothing is taken for it."""
+        return self._row_parts(NOWHERE, sizes, max_model_len).lines()
+
+    def host_bytes(self, sizes: DeviceSizes, max_model_len: int) -> int:
+        """What will be pinned in main memory."""
+        return self._make_parts(NOWHERE, sizes, max_model_len, [0] * len(self._groups)).num_host_bytes
+
+    def load(self, memory: MemoryPlan, sizes: DeviceSizes) -> None:
+        """Take all of it: weights, pages, and what a step works in."""
+        self._parts = self._make_parts(self._device, sizes, memory.max_model_len, memory.num_pages)
+        self._max_num_seqs = sizes.max_num_seqs
+
+    def make_executor(self, end_token_ids: Sequence[int]) -> CudaExecutor:
+        """Of what was loaded."""
+        assert self._parts is not None
+        executor = CudaExecutor(self._parts, self._max_num_seqs, end_token_ids, sample, self._device, self._memory)
         # torch alone is half a million objects: looking through them in the midst of serving stops the host for 150 ms.
         gc.collect()
         gc.freeze()
         return executor
+
+    def _passing_bytes(self, sizes: DeviceSizes) -> int:
+        """The libraries' memory, and the largest thing that a step makes and drops: logits or hidden states as singles
+        on their way to the host."""
+        config = self._model.config
+        hidden = sizes.max_tokens * config.hidden_size
+        return LIBRARY_BYTES + FLOAT32_BYTES * max(sizes.max_num_seqs * config.vocab_size, hidden)
+
+    def _make_parts(
+        self, device: torch.device, sizes: DeviceSizes, max_model_len: int, num_pages: Sequence[int]
+    ) -> DeviceParts:
+        of_rows = self._row_parts(device, sizes, max_model_len)
+        program = Program(
+            self._recorder,
+            self._logits,
+            DeviceWeights(device, self._dtype),
+            of_rows.attention,
+            of_rows.ropes,
+            max_tokens=sizes.max_tokens,
+            max_logits=sizes.max_num_seqs,
+            in_bytes=self._in_bytes,
+        )
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # weights came through buffers that nobody needs any more
+        pages = DevicePages(self._groups, num_pages, sizes.page_size, self._dtype, device)
+        program.bind(pages.layers)
+        sharing = None
+        if not self._groups[0].window:
+            sharing = PageSharing(sizes.max_num_seqs, max_model_len, sizes.page_size, device)
+        draws = DeviceDraws(sizes.max_num_seqs, self._model.config.vocab_size, device)
+        return DeviceParts(program, pages, of_rows, sharing, draws, Returns(2 * sizes.max_num_seqs, device))
+
+    def _row_parts(self, device: torch.device, sizes: DeviceSizes, max_model_len: int) -> RowParts:
+        most = sizes.max_num_seqs
+        rows = DeviceRows(most, max_model_len, sizes.page_size, len(self._groups), device)
+        vocab_size = self._model.config.vocab_size
+        return RowParts(
+            Attention(device, most, max_model_len, self._head_shapes()),
+            [rope_tables(rope, max_model_len, device) for rope in self._recorder.ropes],
+            rows,
+            StepInputs(rows, most, sizes.max_tokens, sizes.page_size, vocab_size, device),
+        )
+
+    def _head_shapes(self) -> list[HeadShape]:
+        calls = [call for call in self._recorder.calls if isinstance(call, Attend)]
+        groups = [self._groups[call.group] for call in calls]
+        return [
+            HeadShape(call.reads[0].width // group.head_dim, group.num_kv_heads, group.head_dim)
+            for call, group in zip(calls, groups, strict=True)
+        ]
 
 
 def _stored_type(model: Model) -> torch.dtype:

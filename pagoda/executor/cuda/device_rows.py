@@ -7,6 +7,7 @@ import torch
 
 from pagoda.core.plan import IntArray, RowPayload, RowStart, TableUpdate
 from pagoda.executor.cuda.mailbox import Mailbox
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.rows import apply_edits
 
 MAILBOX_NUMBERS = 1 << 22
@@ -32,6 +33,14 @@ class DeviceRows:
         self._mailbox = Mailbox(min(MAILBOX_NUMBERS, 4 * self._first_count), device)
         self._edits: list[tuple[int, IntArray]] = []
         self._num_waiting = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return bytes_of(self.arena, self._mailbox.received)
+
+    @property
+    def num_host_bytes(self) -> int:
+        return self._mailbox.num_host_bytes
 
     def start(self, start: RowStart, payload: RowPayload) -> None:
         self._edit(start.row * self._width, payload.token_ids)

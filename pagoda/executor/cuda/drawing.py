@@ -9,6 +9,7 @@ import torch
 
 from pagoda.decoding import Feature
 from pagoda.executor.cuda.mailbox import Mailbox
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
@@ -46,6 +47,15 @@ class DeviceDraws:
         self._border_ids = torch.zeros(max_rows, dtype=torch.int32, device=device)
         # Two fields of eight bytes, then five of four.
         self._mailbox = Mailbox(9 * max_rows, device)
+
+    @property
+    def num_bytes(self) -> int:
+        borders = (self._border_logits, self._border_ids)
+        return bytes_of(self._workspace, self._lists, *borders, self._mailbox.received)
+
+    @property
+    def num_host_bytes(self) -> int:
+        return self._mailbox.num_host_bytes
 
     def send(self, draws: Draws) -> None:
         """What the rows of the next step draw with; rows beyond them are greedy."""

@@ -9,6 +9,7 @@ from pagoda.core.plan import BoolArray, IntArray
 from pagoda.executor.cuda.device_rows import DeviceRows
 from pagoda.executor.cuda.mailbox import Mailbox
 from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.rows import advance, gather_table, gather_tokens
 from pagoda.kernels.cuda.shared_attention import SharedRows
 
@@ -31,11 +32,26 @@ class StepInputs:
         self._draws = received[max_rows : 2 * max_rows]
         self._row_starts = received[2 * max_rows : 3 * max_rows + 1]
         self._prompt_starts = received[3 * max_rows + 1 :]
-        self.counting = torch.arange(max(max_rows + 1, max_tokens), dtype=torch.int32, device=device)
-        self._token_ids, self._positions, self._entries = (torch.zeros_like(self.counting) for _ in range(3))
-        self._context_lens = torch.zeros_like(self.counting[:max_rows])
-        self._tables = [torch.zeros_like(table) for table in rows.page_tables]
-        self._outcomes = torch.zeros(2 * max_rows, dtype=torch.int32, device=device)
+
+        def zeros(*shape: int) -> torch.Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        most = max(max_rows + 1, max_tokens)
+        self.counting = torch.from_numpy(np.arange(most, dtype=np.int32)).to(device)
+        self._token_ids, self._positions, self._entries = (zeros(most) for _ in range(3))
+        self._context_lens = zeros(max_rows)
+        self._tables = [zeros(*table.shape) for table in rows.page_tables]
+        self._outcomes = zeros(2 * max_rows)
+
+    @property
+    def num_bytes(self) -> int:
+        tokens = (self.counting, self._token_ids, self._positions, self._entries)
+        rows = (self._mailbox.received, self._context_lens, self._outcomes)
+        return bytes_of(*tokens, *rows, *self._tables)
+
+    @property
+    def num_host_bytes(self) -> int:
+        return self._mailbox.num_host_bytes
 
     def send_decoding(self, rows: IntArray, num_entries: int) -> None:
         """Rows that compute one token each, and padding up to `num_entries`."""

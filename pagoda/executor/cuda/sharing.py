@@ -8,6 +8,7 @@ import torch
 from pagoda.core.plan import IntArray, RowStart, TableUpdate
 from pagoda.executor.cuda.mailbox import Mailbox
 from pagoda.executor.rows import Rows
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.shared_attention import SharedRows
 
 MOST_GROUPS = 16
@@ -24,6 +25,14 @@ class PageSharing:
         self._num_pages: IntArray = np.zeros(num_rows, np.int32)
         self._mailbox = Mailbox(2 * num_rows + MOST_GROUPS + 1, device)
         self._num_rows = num_rows
+
+    @property
+    def num_bytes(self) -> int:
+        return bytes_of(self._mailbox.received)
+
+    @property
+    def num_host_bytes(self) -> int:
+        return self._mailbox.num_host_bytes
 
     def start(self, start: RowStart) -> None:
         pages = start.page_tables[0]

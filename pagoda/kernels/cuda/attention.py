@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import torch
 
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.decode_attention import SPLIT_LEN, DecodeWorkspace, decode_attention, decode_workspace
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
 from pagoda.kernels.cuda.rope_write import FreshHeads
@@ -24,15 +28,26 @@ SHORT_CONTEXT = 8192
 TILE_TOKENS = 64
 
 
-class Attention:
-    """Holds the workspace that all layers share; one step at a time may use it."""
+class HeadShape(NamedTuple):
+    """Of a layer."""
 
-    def __init__(self, device: torch.device, max_rows: int, max_context: int) -> None:
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+class Attention:
+    """Holds the workspaces that all layers of a shape share; one step at a time may use them."""
+
+    def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape] = ()) -> None:
         self._device = device
         self._max_rows = max_rows
         self._max_context = max_context
         self._tiles: dict[int, PageTiles | None] = {}  # by where the keys lie
         self._workspaces: dict[tuple[bool, int, int, int, int], DecodeWorkspace] = {}
+        for shape in sorted(set(shapes)):  # all that a step may need is made before the first
+            for num_rows in (1, max_rows):
+                self._workspace(num_rows, *shape)
 
     def __call__(
         self,
@@ -96,8 +111,7 @@ class Attention:
         return self._tiles[place]
 
     def num_bytes(self) -> int:
-        tensors = [tensor for one in self._workspaces.values() for tensor in (one.mixed, one.log_totals, one.num_done)]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return bytes_of(*self._workspaces.values())
 
     def _workspace(self, num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
         is_few = num_rows <= FEW_ROWS and self._max_context <= SHORT_CONTEXT

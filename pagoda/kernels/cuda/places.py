@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.fusion import AddNorm, Gate, PlainNorm, Project, Quantize
 from pagoda.kernels.cuda.recorder import Call
 from pagoda.kernels.symbol import Symbol
@@ -34,6 +35,7 @@ class Places:
         self._rows = {False: max_tokens, True: max_logits}
         self._places: dict[int, Place] = {}
         self._buffers: list[torch.Tensor] = []
+        self._of_logits: set[int] = set()  # the buffers behind `take_rows`
         self._scales = {  # of the last value that was rounded: the product that reads it comes before the next
             is_rows: torch.empty(rows, device=device) for is_rows, rows in self._rows.items()
         }
@@ -56,9 +58,10 @@ class Places:
         assert symbol is not None
         return self._scales[symbol.is_rows][:count]
 
-    def num_bytes(self) -> int:
-        tensors = [*self._buffers, *self._scales.values()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    def num_bytes(self, of_logits: bool) -> int:
+        """Of the values of tokens, or of those behind `take_rows`."""
+        mine = [buffer for index, buffer in enumerate(self._buffers) if (index in self._of_logits) == of_logits]
+        return bytes_of(*mine, self._scales[of_logits])
 
     def _assign(self, calls: Sequence[Call], last: Symbol) -> None:
         roots = _roots(calls)
@@ -75,6 +78,8 @@ class Places:
                 kind = (symbol.is_rows, symbol.width, dtype)
                 if not free.get(kind):
                     free.setdefault(kind, []).append(len(self._buffers))
+                    if symbol.is_rows:
+                        self._of_logits.add(len(self._buffers))
                     rows = self._rows[symbol.is_rows]
                     self._buffers.append(torch.empty((rows, symbol.width), device=self._device, dtype=dtype))
                 self._places[symbol.value] = Place(free[kind].pop(), 0, symbol.width)

@@ -11,6 +11,7 @@ import torch
 from pagoda.kernels.base import KVPages, RopeFrequencies, StoredWeight, Weight
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.counting import NOWHERE, bytes_of
 from pagoda.kernels.cuda.fusion import fuse
 from pagoda.kernels.cuda.recorder import Recorder
 from pagoda.kernels.cuda.row_calls import join_for_row
@@ -18,6 +19,8 @@ from pagoda.kernels.cuda.steps import Common, Steps
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.rope import rope_table
 from pagoda.kernels.symbol import Symbol
+
+RopeTensors = tuple[torch.Tensor, torch.Tensor]
 
 
 class Program:
@@ -29,19 +32,20 @@ class Program:
         recorder: Recorder,
         logits: Symbol,
         weights: DeviceWeights,
+        attention: Attention,
+        ropes: list[RopeTensors],
         *,
         max_tokens: int,
         max_logits: int,
-        max_positions: int,
         in_bytes: bool = False,
     ) -> None:
         self._common = Common(
             weights=weights,
             in_bytes=in_bytes,
             layers=recorder.layers,
-            ropes=[_rope_tables(rope, max_positions, weights.device) for rope in recorder.ropes],
+            ropes=ropes,
             interleaved=[rope.interleaved for rope in recorder.ropes],
-            attention=Attention(weights.device, max_logits, max_positions),
+            attention=attention,
         )
         self.max_logits = max_logits
         plain = fuse(recorder.calls, recorder.num_values)
@@ -49,6 +53,7 @@ class Program:
         self._steps = Steps(self._common, calls, logits, max_tokens, max_logits)
         for_row = join_for_row(plain)
         self._row_steps = Steps(self._common, for_row, logits, 1, 1) if for_row is not None else None
+        self._products = self._common.linear_workspace
         weights.finish()
 
     def run(self, batch: DeviceBatch) -> None:
@@ -78,12 +83,20 @@ class Program:
         """The pages to work on; they may be made after everything else has taken its memory."""
         self._common.layers = list(layers)
 
-    def num_bytes(self) -> int:
-        rows = 0 if self._row_steps is None else self._row_steps.num_bytes()
-        return self._steps.num_bytes() + rows + self._common.attention.num_bytes()
+    def lines(self) -> dict[str, int]:
+        """By line of the memory ledger: what it holds."""
+        forms = [steps for steps in (self._steps, self._row_steps) if steps is not None]
+        return {
+            "weights": self._common.weights.num_bytes(),
+            "workspace": sum(steps.num_bytes(of_logits=False) for steps in forms) + bytes_of(self._products),
+            "logits": sum(steps.num_bytes(of_logits=True) for steps in forms),
+        }
 
 
-def _rope_tables(rope: RopeFrequencies, num_positions: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def rope_tables(rope: RopeFrequencies, num_positions: int, device: torch.device) -> RopeTensors:
     """Cosines and sines of every position, [positions, rotary_dim / 2], as the reference rounds them."""
+    if device == NOWHERE:
+        shape = (num_positions, len(rope.inverse_frequencies))
+        return torch.empty(shape, device=device), torch.empty(shape, device=device)
     table: Any = rope_table(np.arange(num_positions, dtype=np.int32), rope)
     return torch.from_numpy(table.cos).to(device), torch.from_numpy(table.sin).to(device)

@@ -100,8 +100,8 @@ class Steps:
         """What the last norm gave of the batch that ran last."""
         return self._places.view(self._hidden, num_tokens)
 
-    def num_bytes(self) -> int:
-        return self._places.num_bytes()
+    def num_bytes(self, of_logits: bool) -> int:
+        return self._places.num_bytes(of_logits)
 
     def _step(self, call: Call) -> Step:
         match call:

@@ -31,7 +31,9 @@ class Uploader:
         if self._pool is None:
             target.copy_(_values(weight).view(target.shape))
             return
-        self._futures.append(self._pool.submit(self._send, weight, target))
+        # Its memory may have been another's, whom work that was launched before still reads.
+        is_free = torch.cuda.current_stream(self._device).record_event()
+        self._futures.append(self._pool.submit(self._send, weight, target, is_free))
 
     def wait(self) -> None:
         """Everything put so far has arrived."""
@@ -44,12 +46,13 @@ class Uploader:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _send(self, weight: Weight, target: torch.Tensor) -> None:
+    def _send(self, weight: Weight, target: torch.Tensor, is_free: torch.cuda.Event) -> None:
         stored = _values(weight).view(-1)
         flat = target.view(-1)
         if not hasattr(self._own, "buffer"):
             self._own.buffer = torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
             self._own.stream = torch.cuda.Stream(self._device)
+        self._own.stream.wait_event(is_free)
         count = PIECE_BYTES // stored.element_size()
         buffer = self._own.buffer.view(stored.dtype)
         with torch.cuda.stream(self._own.stream):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, StoredWeight, Weight
+from pagoda.kernels.cuda.counting import NOWHERE, bytes_of
 from pagoda.kernels.cuda.upload import Uploader
 
 LARGEST_FP8 = 448.0
@@ -25,6 +25,7 @@ class DeviceWeights:
         # The weights are kept beside their copies, or their ids could be given to other objects.
         self._matrices: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor]] = {}
         self._bytes: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor, torch.Tensor]] = {}
+        self._biases: list[torch.Tensor] = []
 
     def vector(self, weight: Weight) -> torch.Tensor:
         """A norm's weight, in single precision."""
@@ -34,12 +35,11 @@ class DeviceWeights:
         """The biases of joined products in one vector; None where there is none at all."""
         if all(weight is None for weight in weights):
             return None
-        parts = [
-            torch.zeros(width, device=self.device, dtype=self.dtype) if weight is None else self.matrix((weight,))
-            for weight, width in zip(weights, widths, strict=True)
-        ]
-        self._uploader.wait()
-        return torch.cat(parts)
+        joined = torch.empty(sum(widths), device=self.device, dtype=self.dtype)
+        for weight, part in zip(weights, joined.split(list(widths)), strict=True):
+            part.zero_() if weight is None else self._fill(part, weight)
+        self._biases.append(joined)
+        return joined
 
     def matrix(self, weights: Sequence[Weight]) -> torch.Tensor:
         """[sum of outputs, inputs]"""
@@ -49,21 +49,14 @@ class DeviceWeights:
         """e4m3 [sum of outputs, inputs] and a scale for each output, [1, outputs]."""
         key = tuple(map(id, weights))
         if key not in self._bytes:
-            dense = self._upload(weights, self.dtype)
-            self._uploader.wait()
-            scales = (dense.abs().amax(dim=1, keepdim=True).float() / LARGEST_FP8).clamp_(min=1e-12)
-            numbers = torch.empty(dense.shape, device=self.device, dtype=torch.float8_e4m3fn)
-            for first in range(0, len(dense), 4096):
-                part = slice(first, first + 4096)
-                numbers[part] = (dense[part].float() / scales[part]).to(torch.float8_e4m3fn)
-            self._bytes[key] = (weights, numbers, scales.view(1, -1))
+            self._bytes[key] = (weights, *self._round(self._upload(weights, self.dtype)))
         _, numbers, scales = self._bytes[key]
         return numbers, scales
 
     def num_bytes(self) -> int:
-        kept: list[Any] = [tensor for _, tensor in self._matrices.values()]
-        kept += [tensor for _, *tensors in self._bytes.values() for tensor in tensors]
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+        kept = [tensor for _, tensor in self._matrices.values()]
+        in_bytes = [tensor for _, numbers, scales in self._bytes.values() for tensor in (numbers, scales)]
+        return bytes_of(*kept, *in_bytes, *self._biases)
 
     def finish(self) -> None:
         """Every copy has arrived, and what they passed through is given back."""
@@ -91,8 +84,24 @@ class DeviceWeights:
         for weight in weights:
             part = whole[first : first + weight.shape[0]]
             first += weight.shape[0]
-            if weight.format == RANDOM_FORMAT:
-                part.normal_(0.0, RANDOM_DEVIATION) if part.ndim > 1 else part.fill_(1.0)
-            else:
-                self._uploader.put(weight, part)
+            self._fill(part, weight)
         return whole
+
+    def _fill(self, target: torch.Tensor, weight: Weight) -> None:
+        if self.device == NOWHERE:
+            return
+        if weight.format == RANDOM_FORMAT:
+            target.normal_(0.0, RANDOM_DEVIATION) if target.ndim > 1 else target.fill_(1.0)
+        else:
+            self._uploader.put(weight, target)
+
+    def _round(self, dense: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        numbers = torch.empty(dense.shape, device=self.device, dtype=torch.float8_e4m3fn)
+        if self.device == NOWHERE:
+            return numbers, torch.empty((1, len(dense)), device=self.device)
+        self._uploader.wait()
+        scales = (dense.abs().amax(dim=1, keepdim=True).float() / LARGEST_FP8).clamp_(min=1e-12)
+        for first in range(0, len(dense), 4096):
+            part = slice(first, first + 4096)
+            numbers[part] = (dense[part].float() / scales[part]).to(torch.float8_e4m3fn)
+        return numbers, scales.view(1, -1)

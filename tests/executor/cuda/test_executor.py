@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 
 from pagoda.core.cache import CacheGroup
 from pagoda.core.config import SchedulerConfig
+from pagoda.core.errors import EngineError
 from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.decoding import SeedSource
@@ -19,6 +22,7 @@ from pagoda.engine.loop import EngineLoop
 from pagoda.engine.messages import AddRequest, Embedded, NewTokens
 from pagoda.executor import LocalExecutor, PageStore, WorkerRows
 from pagoda.executor.cuda.build import CudaBuilder
+from pagoda.executor.cuda.parts import DeviceSizes
 from pagoda.executor.forward import EagerForward
 from pagoda.executor.memory import FixedCosts, MemoryPlan
 from pagoda.kernels.reference import ReferenceOperators
@@ -50,19 +54,22 @@ def make_loop(model: Model, executor: object, num_pages: int = 40) -> EngineLoop
 
 def cuda_loop(model: Model, num_pages: int = 40) -> EngineLoop:
     builder = CudaBuilder(model, "float32", device=DEVICE)
-    builder.make_program(NUM_ROWS, BUDGET, MAX_LEN)
+    builder.load(memory_for(model, num_pages), DeviceSizes(NUM_ROWS, BUDGET, PAGE_SIZE))
+    executor = builder.make_executor(())
+    executor.warm_up()
+    return make_loop(model, executor, num_pages)
+
+
+def memory_for(model: Model, num_pages: int) -> MemoryPlan:
     groups = model.cache_groups()
-    memory = MemoryPlan(
+    return MemoryPlan(
         num_pages=(num_pages,) * len(groups),
         max_model_len=MAX_LEN,
         costs=FixedCosts(weights=0),
-        rows_bytes=0,
+        row_lines={},
         page_bytes=(0,) * len(groups),
         budget_bytes=0,
     )
-    executor = builder.make_executor(memory, PAGE_SIZE, NUM_ROWS, ())
-    executor.warm_up()
-    return make_loop(model, executor, num_pages)
 
 
 def plain_loop(model: Model, num_pages: int = 40) -> EngineLoop:
@@ -158,6 +165,69 @@ def test_too_few_pages_push_rows_back_and_change_nothing(tmp_path: Path) -> None
     loop = cuda_loop(model, num_pages=9)
     assert answers(loop, requests) == answers(plain_loop(model), requests)
     assert loop.scheduler.board.num_preemptions > 0
+
+
+def without_memory_for(loop: EngineLoop, most: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """No step of more tokens than `most` has memory; the sizes of those that failed."""
+    program: Any = loop.executor._program  # type: ignore[attr-defined]
+    failed = []
+
+    def guard(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(batch: Any, *rest: Any) -> Any:
+            if batch.num_tokens > most:
+                failed.append(batch.num_tokens)
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(batch, *rest)
+
+        return call
+
+    monkeypatch.setattr(program, "run", guard(program.run))
+    monkeypatch.setattr(program, "decode", guard(program.decode))
+    return failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(temperature=0, max_tokens=4),
+        SamplingParams(temperature=0.8, top_k=20, max_tokens=3, seed=4, repetition_penalty=1.3, prompt_logprobs=0),
+    ],
+    ids=["greedy", "host"],
+)
+def test_out_of_memory_halves_the_step_and_loses_nothing(
+    sampling: SamplingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_family("qwen3", tmp_path)
+    requests = some_requests(model.config.vocab_size, sampling, 3)
+    loop = cuda_loop(model)
+    failed = without_memory_for(loop, 2, monkeypatch)
+    assert answers(loop, requests) == answers(plain_loop(model), requests)
+    assert max(failed) > 8 and min(failed) == 3, "prompts and decoding steps both failed"
+    assert loop.executor.num_halved_steps == len(failed)
+    assert "memory ran out in a step of" in caplog.text
+
+
+@pytest.mark.slow
+def test_no_memory_for_a_single_token_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_family("qwen3", tmp_path)
+    loop = cuda_loop(model)
+    without_memory_for(loop, 0, monkeypatch)
+    with pytest.raises(EngineError, match="no memory for one token"):
+        answers(loop, some_requests(model.config.vocab_size, SamplingParams(max_tokens=2), 1))
+
+
+@pytest.mark.slow
+def test_the_first_token_does_not_wait_for_the_step_after_it(tmp_path: Path) -> None:
+    model = make_family("qwen3", tmp_path)
+    loop = cuda_loop(model)
+    [request] = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=3), 1)
+    loop.inbox.append(AddRequest(msgspec.structs.replace(request, prompt_token_ids=(5, 6, 7))))
+    assert any(isinstance(update, NewTokens) for update in loop.step())
+    assert loop.executor.lateness == 1 and loop.executor.num_in_flight == 0
+    assert not any(isinstance(update, NewTokens) for update in loop.step()), "from here on results come a step late"
+    while loop.has_work:
+        loop.step()
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
+from pagoda.kernels.cuda.counting import NOWHERE
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.models.random_weights import RandomWeight
 from pagoda.weights.tensor import QuantizedTensor
@@ -69,3 +72,30 @@ def test_what_a_weight_takes_is_told_by_its_form() -> None:
     assert weights.stored(gate) == (8 * 16 + 4 * 8, "fp8")
     assert weights.stored(norm).num_bytes == 4 * 16
     assert weights.num_bytes() - before == sum(weights.stored(w).num_bytes for w in (query, key, norm, head, gate))
+
+
+def test_a_product_without_a_bias_among_others_gets_zeros() -> None:
+    own = DeviceWeights(torch.device(DEVICE), torch.float32)
+    values = halves(4, seed=7)
+    bias = own.bias([None, stored("F32", values), None], [2, 4, 3])
+    own.finish()
+    assert bias is not None
+    np.testing.assert_array_equal(to_numpy(bias), np.concatenate([np.zeros(2), values, np.zeros(3)]))
+    assert own.num_bytes() == 4 * 9
+
+
+def test_where_nothing_is_held_nothing_is_read() -> None:
+    class Unread:
+        format, shape = "F32", (4, 8)
+
+        @property
+        def raw(self) -> np.ndarray:
+            raise AssertionError("only the shape counts")
+
+        to_float32 = raw
+
+    own = DeviceWeights(NOWHERE, torch.bfloat16)
+    weight: Any = Unread()
+    own.matrix((weight,))
+    own.fp8_matrix((weight, weight))
+    assert own.num_bytes() == 2 * 32 + 64 + 4 * 8
