@@ -50,7 +50,10 @@ SHAPES = {"8b": LLAMA_8B, "0.6b": QWEN_06B}
 
 
 def make_folder(shape: str, parent: Path) -> Path:
-    folder = parent / shape
+    return write_folder(SHAPES[shape], parent / shape)
+
+
+def write_folder(config: dict[str, Any], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(SHAPES[shape]), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder

@@ -1,0 +1,10 @@
+"""Kernels run on the GPU where there is one, else interpreted on the CPU."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
