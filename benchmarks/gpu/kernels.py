@@ -21,6 +21,8 @@ import torch
 
 from pagoda.kernels.cuda.attention import FEWEST_PROGRAMS, TILE_TOKENS
 from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_split_len, decode_workspace
+from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.fixed_linear import FixedTile, fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
@@ -278,6 +280,98 @@ def linear_launches(
     return found
 
 
+FIXED_TILES = {
+    16: [(16, 64, 4, 4), (16, 64, 4, 8), (16, 128, 8, 4), (16, 128, 4, 5)],
+    64: [(64, 64, 4, 3), (64, 64, 4, 6), (64, 128, 8, 4), (32, 64, 4, 5)],
+    128: [(128, 64, 4, 3), (128, 128, 8, 3), (128, 128, 8, 4), (64, 128, 8, 4)],
+    8192: [(128, 128, 8, 3), (128, 128, 8, 4), (256, 64, 4, 3), (256, 128, 8, 3), (256, 128, 8, 4), (128, 256, 8, 3)],
+}
+
+
+def fixed_linear_cases(variants: bool) -> Iterator[Case]:
+    """Products of the deterministic mode, each beside torch's."""
+    for matrix, (num_out, num_in) in MATRICES["8B"].items():
+        for kind, rows in itertools.product(("bf16", "fp8"), (1, 16, 64, 128, 256, 512, 1024, 8192)):
+            if matrix == "head" and (kind == "fp8" or rows > 512):
+                continue
+            width = 2 if kind == "bf16" else 1
+            flops = 2 * rows * num_out * num_in * (1 if kind == "bf16" else 719 / 1184)
+            tiles: list[FixedTile | None] = [None]
+            if variants:
+                tiles += [FixedTile(*tile) for tile in next(few for most, few in FIXED_TILES.items() if rows <= most)]
+            name = f"8B {matrix} {kind}, {rows} rows"
+            make = functools.partial(fixed_linear_launches, rows, num_out, num_in, kind)
+            yield Case("fixed", f"{name}, torch", functools.partial(make, True, None), num_out * num_in * width, flops)
+            for tile in tiles:
+                label = f"{name}, {tile or 'as chosen'}"
+                yield Case("fixed", label, functools.partial(make, False, tile), num_out * num_in * width, flops)
+
+
+def fixed_linear_launches(
+    rows: int, num_out: int, num_in: int, kind: str, by_torch: bool, tile: FixedTile | None
+) -> list[Launch]:
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float8_e4m3fn
+    found: list[Launch] = []
+    for _ in range(min(40, int(3 * L2_BYTES / (num_out * num_in * dtype.itemsize)) + 1)):
+        x, weight = (torch.randn((n, num_in), device="cuda").to(dtype) for n in (rows, num_out))
+        out = torch.empty((rows, num_out), device="cuda", dtype=torch.bfloat16)
+        x_scales, scales = (torch.rand(n, device="cuda") for n in (rows, num_out))
+        if not by_torch:
+            both = (x_scales, scales) if kind == "fp8" else ()
+            found.append(
+                functools.partial(fixed_linear, out, x, weight, fixed_workspace([weight], "cuda"), *both, tile=tile)
+            )
+        elif kind == "bf16":
+            found.append(functools.partial(torch.mm, x, weight.t(), out=out))
+        else:
+            by_row = {
+                "scale_a": x_scales.view(-1, 1),
+                "scale_b": scales.view(1, -1),
+                "out_dtype": out.dtype,
+                "out": out,
+            }
+            found.append(functools.partial(torch._scaled_mm, x, weight.t(), use_fast_accum=True, **by_row))
+    found[-1]()
+    expected = x[:64].float() @ weight.float().t()
+    if kind == "fp8":
+        expected *= x_scales[:64, None] * scales
+    assert_near(f"fixed {kind} {tile}", out[:64], expected, 1e-2)
+    return found
+
+
+def fixed_attention_cases(variants: bool) -> Iterator[Case]:
+    for rows, new, cached in ((256, 1, 450), (512, 1, 600), (64, 1, 1023), (8, 1, 8191), (1, 1, 383)):
+        make = functools.partial(fixed_attention_launches, rows, new, cached)
+        yield Case("fixed", f"attention of {rows} x {new} after {cached}", make, rows * (new + cached) * 8 * 512)
+    for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
+        flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
+        make = functools.partial(fixed_attention_launches, rows, new, cached)
+        yield Case("fixed", f"attention of {rows} x {new} after {cached}", make, rows * (new + cached) * 8 * 512, flops)
+
+
+def fixed_attention_launches(rows: int, new: int, cached: int) -> list[Launch]:
+    starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32) * new
+    lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
+    programs = 1056 // (rows * 8) if new == 1 else 0
+    workspace = decode_workspace(rows, 32, 8, 128, new + cached, "cuda", SPLIT_LEN) if programs > 1 else None
+    found: list[Launch] = []
+    for _ in range(num_sets(rows * (new + cached) * 8 * 512)):
+        q, out = (torch.randn((rows * new, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        keys, values, table = paged(rows, new + cached, 8, 128)
+        arguments = (out, q, keys, values, table, starts, lens, SCALE, 0, workspace, max(1, programs))
+        found.append(functools.partial(fixed_attention, *arguments))
+    found[-1]()
+    count = min(new, 512)
+    flat_keys, flat_values = (x[table[-1]].flatten(0, 1)[: new + cached] for x in (keys, values))
+    assert_near("fixed attention", out[-count:], mixed_by_torch(q[-count:], flat_keys, flat_values, SCALE), 1e-2)
+    return found
+
+
+def fixed_cases(variants: bool) -> Iterator[Case]:
+    yield from fixed_linear_cases(variants)
+    yield from fixed_attention_cases(variants)
+
+
 def sampling_cases(variants: bool) -> Iterator[Case]:
     for rows, vocab in ((256, 128256), (1, 128256), (1, 151936)):
         for dtype in (torch.bfloat16, torch.float32):
@@ -330,6 +424,7 @@ SECTIONS = {
     "shared": shared_cases,
     "prefill": prefill_cases,
     "linear": linear_cases,
+    "fixed": fixed_cases,
     "sampling": sampling_cases,
     "borders": border_cases,
 }

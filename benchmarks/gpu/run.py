@@ -1,6 +1,7 @@
 """The table of a GPU beside vLLM and SGLang: checks kernels, runs the fixed workloads, prints each row with its peers.
 
 python -m benchmarks.gpu.run [--check] [--rows 8b-single,8b-decode256,...] [--profile 8b-decode256] [--repeats 3]
+                             [--deterministic]
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespa
         max_num_batched_tokens=args.tokens,
         block_size=args.page,
         gpu_memory_utilization=0.85,
+        deterministic=args.deterministic,
     )
 
 
@@ -117,6 +119,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
     parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--page", type=int, default=64, help="tokens in a page")
+    parser.add_argument("--deterministic", action="store_true", help="what the deterministic mode costs")
     args = parser.parse_args()
     if args.check and (status := check()):
         return status

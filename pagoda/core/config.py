@@ -28,6 +28,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a CPU multiplies quantized weights in; int8 keeps outliers in f32; auto: int8 if the kernels are native."""
     num_threads: int | None = None
     """Threads of the native kernels; None: one for each core."""
+    deterministic: bool = False
+    """The same bits whoever shares the batch on CUDA too, where it costs speed; on a CPU they are always the same."""
     seed: int | None = None
     """Makes requests without a seed of their own repeatable, by their order of arrival."""
     max_model_len: int | None = None
@@ -60,6 +62,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             "kv_cache_type": ("auto", "f32", "f16", "int8"),
             "scheduling_policy": ("fcfs", "priority"),
             "enable_prefix_caching": (True, False),
+            "deterministic": (True, False),
         }
         for field, choices in named.items():
             if getattr(self, field) not in choices:

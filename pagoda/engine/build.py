@@ -87,7 +87,7 @@ def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | Non
     checkpoint = open_model(config, path)
     try:
         model = make_model(config, checkpoint, progress)
-        builder = CudaBuilder(model, config.dtype, config.quantization)
+        builder = CudaBuilder(model, config.dtype, config.quantization, deterministic=config.deterministic)
         config, memory = plan_on_device(config, model, builder, builder.free_bytes)
         with Background(partial(builder.load, memory, device_sizes(config))):
             tokenizer = make_tokenizer(config, checkpoint, path)

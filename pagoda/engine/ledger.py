@@ -130,7 +130,7 @@ def plan_device_server(config: EngineConfig, gpu_bytes: int | None) -> ServerLed
     free_bytes = free_device_bytes() if gpu_bytes is None else gpu_bytes
     with open_model(config, path_of(config)) as checkpoint:
         model = make_model(config, checkpoint)
-        builder = CudaBuilder(model, config.dtype, config.quantization, device="meta")
+        builder = CudaBuilder(model, config.dtype, config.quantization, "meta", config.deterministic)
         config, memory = plan_on_device(config, model, builder, free_bytes)
         pinned = builder.host_bytes(device_sizes(config), memory.max_model_len)
         cache_type = builder.kv_cache_type

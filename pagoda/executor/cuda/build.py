@@ -23,6 +23,7 @@ from pagoda.executor.memory import FLOAT32_BYTES, FixedCosts, MemoryPlan
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.attention import Attention, HeadShape
 from pagoda.kernels.cuda.counting import NOWHERE
+from pagoda.kernels.cuda.deterministic import FixedAttention
 from pagoda.kernels.cuda.program import Program, rope_tables
 from pagoda.kernels.cuda.recorder import Attend, Recorder
 from pagoda.kernels.cuda.weights import DeviceWeights
@@ -48,13 +49,21 @@ class CudaBuilder:
     `device` "cpu" computes the same with torch on a CPU, the kernels interpreted: for tests.
     """
 
-    def __init__(self, model: Model, dtype: str = "auto", quantization: str = "none", device: str = "cuda") -> None:
+    def __init__(
+        self,
+        model: Model,
+        dtype: str = "auto",
+        quantization: str = "none",
+        device: str = "cuda",
+        deterministic: bool = False,
+    ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise InvalidRequest("device", "'cuda' was asked for, and torch finds no CUDA device here")
         self._model = model
         self._device = torch.device(device, 0) if device == "cuda" else torch.device(device)
         self._dtype = DTYPES[dtype] if dtype != "auto" else _stored_type(model)
         self._in_bytes = quantization == "fp8"
+        self._deterministic = deterministic
         self._groups = model.cache_groups()
         empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
         self._recorder = Recorder(empty)
@@ -133,13 +142,14 @@ class CudaBuilder:
             max_tokens=sizes.max_tokens,
             max_logits=sizes.max_num_seqs,
             in_bytes=self._in_bytes,
+            deterministic=self._deterministic,
         )
         if device.type == "cuda":
             torch.cuda.empty_cache()  # weights came through buffers that nobody needs any more
         pages = DevicePages(self._groups, num_pages, sizes.page_size, self._dtype, device)
         program.bind(pages.layers)
         sharing = None
-        if not self._groups[0].window:
+        if not self._groups[0].window and not self._deterministic:
             sharing = PageSharing(sizes.max_num_seqs, max_model_len, sizes.page_size, device)
         draws = DeviceDraws(sizes.max_num_seqs, self._model.config.vocab_size, device)
         return DeviceParts(program, pages, of_rows, sharing, draws, Returns(2 * sizes.max_num_seqs, device))
@@ -148,8 +158,9 @@ class CudaBuilder:
         most = sizes.max_num_seqs
         rows = DeviceRows(most, max_model_len, sizes.page_size, len(self._groups), device)
         vocab_size = self._model.config.vocab_size
+        attention = FixedAttention if self._deterministic else Attention
         return RowParts(
-            Attention(device, most, max_model_len, self._head_shapes()),
+            attention(device, most, max_model_len, self._head_shapes()),
             [rope_tables(rope, max_model_len, device) for rope in self._recorder.ropes],
             rows,
             StepInputs(rows, most, sizes.max_tokens, sizes.page_size, vocab_size, device),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pagoda.core.plan import IntArray, RowPayload, StepPlan
-from pagoda.core.result import StepResult
+from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
@@ -20,6 +20,7 @@ from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
 from pagoda.executor.cuda.halves import Halving, out_of_memory
 from pagoda.executor.cuda.host_draws import HostDraws
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
+from pagoda.executor.logprobs import logprobs_by_entry
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
 from pagoda.kernels.base import FloatArray, StoredWeight, Weight
@@ -29,6 +30,9 @@ from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NOTHING: frozenset[int] = frozenset()
+
+Logprobs = dict[int, tuple[TokenLogprob, ...]]
+"""Of drawn tokens, by entry of the plan."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -216,7 +220,7 @@ class CudaExecutor:
         variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
         if self._graphs.is_due(variant):
             self._capture(variant)
-        self._send_draws(asked)
+        self._send_draws(asked, self._kind)
         if self._sharing is not None and groups:
             self._sharing.send(groups)
         self._inputs.send_decoding(plan.rows, variant.size)
@@ -238,9 +242,9 @@ class CudaExecutor:
         self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, batch.context_lens)
         self._inputs.advance_decoding(batch)
 
-    def _send_draws(self, asked: Asked) -> None:
+    def _send_draws(self, asked: Asked, kind: DrawKind) -> None:
         draws = None
-        if self._kind in (DrawKind.DRAWN, DrawKind.FILTERED):
+        if kind in (DrawKind.DRAWN, DrawKind.FILTERED):
             draws = self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers])
         if draws is not None:
             self._draws.send(draws)
@@ -260,25 +264,18 @@ class CudaExecutor:
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
         hidden = self._program.hidden(batch).float().cpu().numpy() if self._pooler else None
-        result: StepResult | None = None
+        logprobs: Logprobs = {}
         if num_drawing:
             wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
-            logits = self._program.logits(batch, wanted)
-            if self._kind is not DrawKind.HOST:
-                self._send_draws(asked)
-                self._draws.choose(self._inputs.outcomes(num_drawing), logits, self._kind)
-            else:
-                sampled = self._host_draws.draw(logits, asked.drawers, counts.num_tokens[asked.drawers])
-                self._inputs.outcomes(num_drawing)[:num_drawing].copy_(torch.from_numpy(sampled.token_ids))
-                result = self._host_draws.result(plan.step_id, asked, sampled)
+            logprobs = self._choose(asked, self._program.logits(batch, wanted))
         pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
-        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing, result)
-        if scores or pooled:
-            done = result or self._wait_for(step)
-            return UnderWay(plan, result=replace(done, prompt_logprobs=scores, pooled=pooled))
+        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
+        if logprobs or scores or pooled:
+            done = self._wait_for(step)
+            return UnderWay(plan, result=replace(done, logprobs=logprobs, prompt_logprobs=scores, pooled=pooled))
         return step
 
     def _share(self, decoding: Rows) -> SharedRows | None:
@@ -287,6 +284,26 @@ class CudaExecutor:
             return None
         self._sharing.send(groups)
         return self._sharing.shared_rows(len(decoding))
+
+    def _choose(self, asked: Asked, logits: torch.Tensor) -> Logprobs:
+        """What the kernels know is drawn on the device, whoever comes along; the host draws for the other rows."""
+        kinds = self._counts.kinds[asked.drawers]
+        (by_host,) = (kinds == DrawKind.HOST).nonzero()
+        outcomes = self._inputs.outcomes(len(kinds))
+        if len(by_host) < len(kinds):
+            kind = DrawKind(kinds[kinds != DrawKind.HOST].max())
+            self._send_draws(asked, kind)
+            self._draws.choose(outcomes, logits, kind)
+        if not len(by_host):
+            return {}
+        drawers = asked.drawers[by_host]
+        places = torch.from_numpy(by_host).to(self._device)
+        sampled = self._host_draws.draw(logits[places], drawers, self._counts.num_tokens[drawers])
+        is_broken = np.zeros(len(by_host), np.bool_) if sampled.is_broken is None else sampled.is_broken
+        by_row = outcomes.view(2, -1)
+        by_row[0, places] = torch.from_numpy(sampled.token_ids).to(self._device)
+        by_row[1, places] = torch.from_numpy(is_broken.astype(np.int32)).to(self._device)
+        return logprobs_by_entry(sampled, asked.drawing[by_host])
 
     def _pool(self, plan: StepPlan, asked: Asked, hidden: FloatArray) -> dict[int, FloatArray]:
         starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from pagoda.core.plan import IntArray, RowPayload, RowStart
-from pagoda.core.result import StepResult, TokenLogprob
+from pagoda.core.result import TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
 from pagoda.executor.cuda.drawing import DrawKind, draw_kind
-from pagoda.executor.logprobs import logprobs_by_entry, token_logprob
+from pagoda.executor.logprobs import token_logprob
 from pagoda.executor.rows import Rows
 from pagoda.kernels.sampling import Draws, SampledTokens, SamplingBatch
 
@@ -50,13 +50,6 @@ class HostDraws:
         sampled = self._sample(logits.float().cpu().numpy(), self._state.batch(drawers, positions))
         self._state.observe(drawers, sampled.token_ids)
         return sampled
-
-    def result(self, step_id: int, asked: Asked, sampled: SampledTokens) -> StepResult:
-        logprobs = logprobs_by_entry(sampled, asked.drawing)
-        broken: frozenset[int] = frozenset()
-        if sampled.is_broken is not None:
-            broken = frozenset(asked.drawing[sampled.is_broken].tolist())
-        return StepResult(step_id, asked.num_new, sampled.token_ids, logprobs, broken=broken)
 
     def score_prompts(
         self, counts: HostCounts, asked: Asked, num_tokens: IntArray, logits_of: Callable[[IntArray], np.ndarray]

@@ -53,7 +53,7 @@ class DeviceParts:
     pages: DevicePages
     of_rows: RowParts
     sharing: PageSharing | None
-    """None: the model has no layers that see everything."""
+    """None: the model has no layers that see everything, or nothing may depend on who shares what."""
     draws: DeviceDraws
     returns: Returns
 

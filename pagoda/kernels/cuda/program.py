@@ -38,6 +38,7 @@ class Program:
         max_tokens: int,
         max_logits: int,
         in_bytes: bool = False,
+        deterministic: bool = False,
     ) -> None:
         self._common = Common(
             weights=weights,
@@ -46,12 +47,13 @@ class Program:
             ropes=ropes,
             interleaved=[rope.interleaved for rope in recorder.ropes],
             attention=attention,
+            deterministic=deterministic,
         )
         self.max_logits = max_logits
         plain = fuse(recorder.calls, recorder.num_values)
         calls = fuse(recorder.calls, recorder.num_values, in_bytes) if in_bytes else plain
         self._steps = Steps(self._common, calls, logits, max_tokens, max_logits)
-        for_row = join_for_row(plain)
+        for_row = None if deterministic else join_for_row(plain)  # its sums are not those of many rows
         self._row_steps = Steps(self._common, for_row, logits, 1, 1) if for_row is not None else None
         self._products = self._common.linear_workspace
         weights.finish()

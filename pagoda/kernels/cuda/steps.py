@@ -15,6 +15,8 @@ from pagoda.kernels.cuda import recorder as recorded
 from pagoda.kernels.cuda.activation import gated, quantize
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.deterministic import FixedMatrix
+from pagoda.kernels.cuda.deterministic import workspace_for as fixed_workspace_for
 from pagoda.kernels.cuda.linear import Matrix, workspace_for
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.places import Places
@@ -41,6 +43,8 @@ class Common:
     ropes: list[tuple[torch.Tensor, torch.Tensor]]
     interleaved: list[bool]
     attention: Attention
+    deterministic: bool = False
+    """A row's sums do not depend on the rows beside it."""
     matrices: dict[tuple[int, ...], Matrix] = field(default_factory=dict)
     workspace: LinearWorkspace | None = None
 
@@ -50,16 +54,18 @@ class Common:
         if key not in self.matrices:
             widths = [weight.shape[0] for weight in weights]
             bias = self.weights.bias([product.bias for product in call.products], widths)
+            kind = FixedMatrix if self.deterministic else Matrix
             if in_bytes:
-                self.matrices[key] = Matrix(*self.weights.fp8_matrix(weights), bias=bias)
+                self.matrices[key] = kind(*self.weights.fp8_matrix(weights), bias=bias)
             else:
-                self.matrices[key] = Matrix(self.weights.matrix(weights), bias=bias)
+                self.matrices[key] = kind(self.weights.matrix(weights), bias=bias)
         return self.matrices[key]
 
     @property
     def linear_workspace(self) -> LinearWorkspace:
         if self.workspace is None:
-            self.workspace = workspace_for(self.matrices.values(), self.weights.device)
+            make = fixed_workspace_for if self.deterministic else workspace_for
+            self.workspace = make(self.matrices.values(), self.weights.device)
         return self.workspace
 
 

@@ -1,0 +1,74 @@
+"""What the deterministic mode puts in the place of products and attention: a row has the same bits in any step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.kernels.base import KVPages
+from pagoda.kernels.cuda.attention import PROGRAMS_IN_ALL, Attention
+from pagoda.kernels.cuda.batch import DeviceBatch
+from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_workspace
+from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
+from pagoda.kernels.cuda.linear import Matrix
+from pagoda.kernels.cuda.small_linear import LinearWorkspace
+
+
+@dataclass(frozen=True, eq=False)
+class FixedMatrix(Matrix):
+    """Multiplies any number of rows by one kernel."""
+
+    def multiply(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        workspace: LinearWorkspace,
+        x_scales: torch.Tensor | None = None,
+    ) -> None:
+        scales = None if self.scales is None else self.scales.view(-1)
+        fixed_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)
+
+
+def workspace_for(matrices: Iterable[Matrix], device: torch.device) -> LinearWorkspace:
+    return fixed_workspace((matrix.numbers for matrix in matrices), device)
+
+
+class FixedAttention(Attention):
+    """Attention of a step by one kernel. Decoding rows that are too few for the device share out their splits."""
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        batch: DeviceBatch,
+        group: int,
+        scale: float,
+        window: int,
+    ) -> None:
+        table, context_lens = batch.page_tables[group], batch.context_lens
+        num_kv_heads, head_dim = pages.keys.shape[2:]
+        count = batch.num_decoding
+        programs_per_row = PROGRAMS_IN_ALL // max(1, count * num_kv_heads)
+        if count == 0 or programs_per_row < 2:
+            where = (out, queries, pages.keys, pages.values, table)
+            fixed_attention(*where, batch.row_starts, context_lens, scale, window)
+            return
+        workspace = self._workspace(count, queries.shape[1], num_kv_heads, head_dim)
+        where = (out[:count], queries[:count], pages.keys, pages.values, table[:count])
+        starts = batch.row_starts[: count + 1]
+        fixed_attention(*where, starts, context_lens[:count], scale, window, workspace, programs_per_row)
+        if count < batch.num_entries:
+            where = (out[count:], queries[count:], pages.keys, pages.values, table[count:])
+            fixed_attention(*where, batch.prompt_starts, context_lens[count:], scale, window)
+
+    def _workspace(self, _num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
+        """Of a shape there is one, for the most rows that still share out their splits."""
+        most = min(self._max_rows, max(1, PROGRAMS_IN_ALL // (2 * num_kv_heads)))
+        key = (most, num_heads, num_kv_heads, head_dim)
+        if (False, *key) not in self._workspaces:
+            self._workspaces[False, *key] = decode_workspace(*key, self._max_context, self._device, SPLIT_LEN)
+        return self._workspaces[False, *key]
