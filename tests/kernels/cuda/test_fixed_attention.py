@@ -22,7 +22,13 @@ from tests.kernels.reference.ragged import RaggedCase, Row, make_case
 
 SCALE = 0.3
 MIXED = [Row(0, 30), Row(21, 17), Row(0, 1), Row(70, 1)]
-DECODING = [Row(3, 1), Row(1100, 1), Row(0, 1), Row(600, 1)]
+DECODING = [Row(3, 1), Row(280, 1), Row(0, 1), Row(150, 1)]
+SPLIT_LEN = 128
+
+
+@pytest.fixture(autouse=True)
+def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "SPLIT_LEN", SPLIT_LEN)
 
 
 def queries_of(case: RaggedCase, group: int) -> np.ndarray:
@@ -34,7 +40,7 @@ def queries_of(case: RaggedCase, group: int) -> np.ndarray:
 def workspace_for(case: RaggedCase, group: int) -> DecodeWorkspace:
     _, _, num_kv_heads, head_dim = case.pages.keys.shape
     shape = (len(case.batch.context_lens), num_kv_heads * group, num_kv_heads, head_dim)
-    return decode_workspace(*shape, 1200, DEVICE, kernel.SPLIT_LEN)
+    return decode_workspace(*shape, 300, DEVICE, SPLIT_LEN)
 
 
 def run(
@@ -67,7 +73,7 @@ def check(case: RaggedCase, group: int, window: int, kind: str = "f32", num_prog
     queries = rounded(queries_of(case, group), dtype)
     out = run(case, queries, group, window, dtype, num_programs)
     expected = ReferenceOperators().attention(queries, rounded_pages(case.pages, dtype), case.batch, 1, SCALE, window)
-    assert_close(out, expected, TOLERANCES[kind])
+    assert_close(out, expected, TOLERANCES[kind] * max(1, queries.shape[2] / 128))
 
 
 @pytest.mark.parametrize("kind", DTYPES)
@@ -86,14 +92,14 @@ def test_widths_of_a_head(head_dim: int):
     check(make_case([Row(9, 30)], 16, 1, head_dim, 0, seed=3), 4, 0)
 
 
-@pytest.mark.parametrize("window", [0, 100, 550])
+@pytest.mark.parametrize("window", [0, 70, 140])
 @pytest.mark.parametrize("num_programs", [0, 1, 2, 5])
 def test_contexts_of_several_splits(window: int, num_programs: int):
     check(make_case(DECODING, 16, 2, 16, window, seed=4), 2, window, num_programs=num_programs)
 
 
 def test_a_chunk_that_crosses_a_split():
-    check(make_case([Row(500, 40), Row(1000, 30)], 16, 1, 16, 0, seed=5), 2, 0)
+    check(make_case([Row(120, 40), Row(250, 30)], 16, 1, 16, 0, seed=5), 2, 0)
 
 
 @pytest.mark.parametrize("num_programs", [0, 2])
@@ -113,18 +119,18 @@ def part_of(case: RaggedCase, first: int, last: int) -> RaggedCase:
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize(("head_dim", "window"), [(16, 0), (16, 40), (128, 530)])
+@pytest.mark.parametrize(("head_dim", "window"), [(16, 0), (16, 40), (128, 135)])
 def test_a_token_has_the_same_bits_in_any_chunk_and_when_decoded(kind: str, head_dim: int, window: int):
-    length, group, dtype = 620, 3, DTYPES[kind]
+    length, group, dtype = 150, 3, DTYPES[kind]
     case = make_case([Row(0, length)], 16, 2, head_dim, window, seed=7)
     queries = rounded(queries_of(case, group), dtype)
     whole = to_numpy(run(case, queries, group, window, dtype))
-    for first, last in ((0, 7), (7, 130), (500, 530), (511, 620), (619, 620)):
+    for first, last in ((0, 7), (7, 130), (120, 135), (127, 150), (149, 150)):
         chunk = to_numpy(run(part_of(case, first, last), queries[first:last], group, window, dtype))
         np.testing.assert_array_equal(chunk, whole[first:last], err_msg=f"tokens {first} to {last}")
-    for position in (0, 63, 64, 511, 512, 619):
+    for position in (0, 63, 64, 127, 128, 149):
         one = part_of(case, position, position + 1)
-        for num_programs in (0, 1, 3):
+        for num_programs in (0, 1, 2):
             decoded = run(one, queries[position : position + 1], group, window, dtype, num_programs)
             np.testing.assert_array_equal(to_numpy(decoded)[0], whole[position], err_msg=f"token {position}")
 
