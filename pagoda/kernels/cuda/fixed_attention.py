@@ -32,6 +32,12 @@ KEYS = 64
 LINES = 64
 
 
+def how_run(width_block: int, bytes_per_number: int) -> dict[str, int]:
+    """Heads of more than 256 bytes need twice the registers, and more of the shared memory."""
+    is_wide = width_block * bytes_per_number > 256
+    return {"num_warps": 8, "num_stages": 2} if is_wide else {"num_warps": 4, "num_stages": 3}
+
+
 def fixed_attention(
     out: torch.Tensor,
     q: torch.Tensor,
@@ -61,7 +67,6 @@ def fixed_attention(
     group_block = triton.next_power_of_2(group)
     tokens_in_tile = max(LINES, group_block) // group_block
     width_block = max(16, triton.next_power_of_2(head_dim))
-    is_wide = width_block * q.element_size() > 256
     _fixed[(num_kv_heads, num_tokens // tokens_in_tile + num_rows, programs_per_row)](
         out,
         q,
@@ -95,8 +100,7 @@ def fixed_attention(
         KEYS=KEYS,
         ROWS_TOGETHER=ROWS_TOGETHER,
         APART=workspace is not None,
-        num_warps=8 if is_wide else 4,
-        num_stages=2 if is_wide else 3,
+        **how_run(width_block, q.element_size()),
         enable_fp_fusion=False,  # a multiplication and a sum might be joined in one form and not in the other
     )
 
