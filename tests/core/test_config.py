@@ -75,6 +75,13 @@ def test_bad_settings_in_a_file_are_refused() -> None:
         msgspec.msgpack.decode(data, type=SchedulerConfig)
 
 
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
+def test_every_device_can_be_deterministic(device: str) -> None:
+    assert EngineConfig(model="m", device=device, deterministic=True).deterministic  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="^deterministic: "):
+        EngineConfig(model="m", device=device, deterministic="yes")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("field", "value"), [("quantization", "fp8"), ("dtype", "bfloat16")])
 def test_what_only_a_gpu_can_do_is_refused_elsewhere(field: str, value: str) -> None:
     EngineConfig(model="m", device="cuda", **{field: value})

@@ -197,6 +197,14 @@ def test_settings_reach_the_scheduler_and_the_cache(make_llm: MakeLLM):
     )
 
 
+def test_a_cpu_need_not_be_asked_to_be_deterministic(make_llm: MakeLLM):
+    sampling = SamplingParams(temperature=0, max_tokens=6, logprobs=2)
+    answers = [make_llm(deterministic=asked).generate([[5] * 20, [6, 7]], sampling) for asked in (False, True)]
+    plain, deterministic = ([output.outputs[0] for output in outputs] for outputs in answers)
+    assert [one.token_ids for one in plain] == [one.token_ids for one in deterministic]
+    assert [one.logprobs for one in plain] == [one.logprobs for one in deterministic]
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_the_kernels_can_be_chosen(make_llm: MakeLLM, kernels: str):
     llm = make_llm(kernels=kernels)

@@ -52,7 +52,8 @@ class FixedAttention(Attention):
         table, context_lens = batch.page_tables[group], batch.context_lens
         num_kv_heads, head_dim = pages.keys.shape[2:]
         count = batch.num_decoding
-        programs_per_row = PROGRAMS_IN_ALL // max(1, count * num_kv_heads)
+        most_splits = -(-self._max_context // SPLIT_LEN)
+        programs_per_row = min(most_splits, PROGRAMS_IN_ALL // max(1, count * num_kv_heads))
         if count == 0 or programs_per_row < 2:
             where = (out, queries, pages.keys, pages.values, table)
             fixed_attention(*where, batch.row_starts, context_lens, scale, window)
