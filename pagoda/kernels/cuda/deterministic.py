@@ -14,6 +14,7 @@ from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_workspa
 from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.linear import Matrix
+from pagoda.kernels.cuda.rope_write import FreshHeads
 from pagoda.kernels.cuda.small_linear import LinearWorkspace
 
 
@@ -48,7 +49,9 @@ class FixedAttention(Attention):
         group: int,
         scale: float,
         window: int,
+        fresh: FreshHeads | None = None,
     ) -> None:
+        assert fresh is None, "queries are turned and keys written by the kernel that does so in prompts"
         table, context_lens = batch.page_tables[group], batch.context_lens
         num_kv_heads, head_dim = pages.keys.shape[2:]
         count = batch.num_decoding

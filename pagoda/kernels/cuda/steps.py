@@ -192,7 +192,7 @@ class Steps:
         interleaved = self._common.interleaved[rope.table]
         x = self._places.whole(rope.reads[0], count)
         fresh = None
-        if batch.decodes_alone:
+        if batch.decodes_alone and not self._common.deterministic:
             fresh = FreshHeads(x, cosines, sines, interleaved, norms)
         else:
             where = (batch.positions, batch.entries, batch.context_lens, batch.page_tables[rope.group])
