@@ -19,7 +19,9 @@ from pagoda.executor.cuda.drawing import DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
 from pagoda.executor.cuda.halves import Halving, out_of_memory
 from pagoda.executor.cuda.host_draws import HostDraws
+from pagoda.executor.cuda.inputs import num_decoding
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
+from pagoda.executor.cuda.prompt_graphs import PromptGraphs
 from pagoda.executor.logprobs import logprobs_by_entry
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
@@ -71,6 +73,7 @@ class CudaExecutor:
         self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
         self._returns = parts.returns
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
+        self._prompt_graphs = PromptGraphs(self._program.pieces, self._program.max_tokens, device)
         self._pooler = Pooler()
         self._asked: Asked | None = None  # by the last plan
         self._kind = DrawKind.GREEDY
@@ -142,6 +145,7 @@ class CudaExecutor:
     def close(self) -> None:
         self._under_way.clear()
         self._graphs.clear()
+        self._prompt_graphs.clear()
         gc.unfreeze()  # what lies on the device is given back with the last object that knows it
 
     def _take_orders(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
@@ -255,24 +259,22 @@ class CudaExecutor:
         self._sent = None
         counts, rows = self._counts, asked.rows
         num_tokens = plan.num_tokens
-        is_prompt = num_tokens > 1
-        num_decoding = int(is_prompt.argmax()) if is_prompt.any() else len(rows)
-        self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, num_decoding)
-        shared = self._share(rows[:num_decoding])
-        batch = self._inputs.batch(len(rows), int(num_tokens.sum()), num_decoding, int(num_tokens.max()), shared)
-        self._program.run(batch)
+        size = self._prompt_graphs.size_for(int(num_tokens.sum()))
+        self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, asked.wanted, size)
+        batch = self._inputs.batch(num_tokens, size, self._share(rows[: num_decoding(num_tokens)]))
+        self._prompt_graphs.run(batch, self._inputs.with_padding(batch, size))
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
         hidden = self._program.hidden(batch).float().cpu().numpy() if self._pooler else None
         logprobs: Logprobs = {}
         if num_drawing:
-            wanted = torch.from_numpy(asked.wanted).to(self._device, non_blocking=True)
-            logprobs = self._choose(asked, self._program.logits(batch, wanted))
+            logprobs = self._choose(asked, self._program.logits(batch, self._inputs.logit_tokens(num_drawing)))
         pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
         step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
+        self._prompt_graphs.capture_due()
         if logprobs or scores or pooled:
             done = self._wait_for(step)
             return UnderWay(plan, result=replace(done, logprobs=logprobs, prompt_logprobs=scores, pooled=pooled))

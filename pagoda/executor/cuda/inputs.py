@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -14,6 +17,7 @@ from pagoda.kernels.cuda.rows import advance, gather_table, gather_tokens
 from pagoda.kernels.cuda.shared_attention import SharedRows
 
 PADDING = -1
+ALIGNED_NUMBERS = 4  # in sixteen bytes
 
 
 class StepInputs:
@@ -25,13 +29,12 @@ class StepInputs:
         self._rows = rows
         self._vocab_size = vocab_size
         self._page_size = page_size
-        self._max_rows = max_rows
-        self._mailbox = Mailbox(4 * max_rows + 2, device)
-        received = self._mailbox.received
-        self._entry_rows = received[:max_rows]
-        self._draws = received[max_rows : 2 * max_rows]
-        self._row_starts = received[2 * max_rows : 3 * max_rows + 1]
-        self._prompt_starts = received[3 * max_rows + 1 :]
+        # An entry more than there are rows: tokens that pad the step are its own.
+        self._places = _places((max_rows + 1, max_rows, max_rows + 2, max_rows + 1, max_rows))
+        self._mailbox = Mailbox(self._places[-1].stop, device)
+        self._entry_rows, self._draws, self._row_starts, self._prompt_starts, self._logit_tokens = (
+            self._mailbox.received[place] for place in self._places
+        )
 
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -39,7 +42,7 @@ class StepInputs:
         most = max(max_rows + 1, max_tokens)
         self.counting = torch.from_numpy(np.arange(most, dtype=np.int32)).to(device)
         self._token_ids, self._positions, self._entries = (zeros(most) for _ in range(3))
-        self._context_lens = zeros(max_rows)
+        self._context_lens = zeros(max_rows + 1)
         self._tables = [zeros(*table.shape) for table in rows.page_tables]
         self._outcomes = zeros(2 * max_rows)
 
@@ -60,16 +63,22 @@ class StepInputs:
         buffer[len(rows) : num_entries] = PADDING
         self._mailbox.send(num_entries)
 
-    def send(self, rows: IntArray, num_tokens: IntArray, draws: BoolArray, num_decoding: int) -> None:
-        count, most = len(rows), self._max_rows
+    def send(
+        self, rows: IntArray, num_tokens: IntArray, draws: BoolArray, logit_tokens: IntArray, padded_tokens: int
+    ) -> None:
+        """Rows that compute some tokens each, and an entry of padding that makes them `padded_tokens`."""
+        count = len(rows)
         buffer = self._mailbox.open()
-        buffer[:count] = rows
-        numbers = np.cumsum(draws, dtype=np.int32) - 1
-        buffer[most : most + count] = np.where(draws, numbers, PADDING)
-        starts = buffer[2 * most : 2 * most + count + 1]
+        entry_rows, numbers, starts, prompt_starts, tokens = (buffer[place] for place in self._places)
+        entry_rows[:count] = rows
+        entry_rows[count] = PADDING
+        numbers[:count] = np.where(draws, np.cumsum(draws, dtype=np.int32) - 1, PADDING)
         starts[0] = 0
-        np.cumsum(num_tokens, out=starts[1:])
-        buffer[3 * most + 1 : 3 * most + 2 + count - num_decoding] = starts[num_decoding:] - starts[num_decoding]
+        np.cumsum(num_tokens, out=starts[1 : count + 1])
+        starts[count + 1] = padded_tokens
+        first = num_decoding(num_tokens)
+        prompt_starts[: count - first + 1] = starts[first : count + 1] - starts[first]
+        tokens[: len(logit_tokens)] = logit_tokens
         self._mailbox.send(len(buffer))
 
     def outcomes(self, count: int) -> torch.Tensor:
@@ -78,12 +87,26 @@ class StepInputs:
 
     def decoding_batch(self, num_entries: int, shared: SharedRows | None = None) -> DeviceBatch:
         """Gathers the next token of each entry. Launches only: it may be captured."""
-        return self._batch(num_entries, num_entries, self.counting[: num_entries + 1], num_entries, 1, shared)
+        self._gather_tokens(num_entries, num_entries, self.counting, 1)
+        self._gather_tables(num_entries)
+        return self._view(num_entries, num_entries, self.counting, num_entries, 1, shared)
 
-    def batch(
-        self, num_entries: int, num_tokens: int, num_decoding: int, max_new: int, shared: SharedRows | None = None
-    ) -> DeviceBatch:
-        return self._batch(num_entries, num_tokens, self._row_starts[: num_entries + 1], num_decoding, max_new, shared)
+    def logit_tokens(self, count: int) -> torch.Tensor:
+        """The tokens that the next ones are drawn from."""
+        return self._logit_tokens[:count]
+
+    def batch(self, num_tokens: IntArray, padded_tokens: int, shared: SharedRows | None = None) -> DeviceBatch:
+        """Gathers what `send` told of, the padding too, and gives a batch without it."""
+        num_entries, total, longest = len(num_tokens), int(num_tokens.sum()), int(num_tokens.max())
+        self._gather_tokens(num_entries + 1, padded_tokens, self._row_starts, max(longest, padded_tokens - total))
+        self._gather_tables(num_entries)
+        return self._view(num_entries, total, self._row_starts, num_decoding(num_tokens), longest, shared)
+
+    def with_padding(self, batch: DeviceBatch, padded_tokens: int) -> DeviceBatch:
+        """The same with the padding at its end: for all but attention, and for that too if a prompt is all there is."""
+        arrays = (self._token_ids, self._positions, self._entries)
+        ids, positions, entries = (array[:padded_tokens] for array in arrays)
+        return replace(batch, token_ids=ids, positions=positions, entries=entries, max_new=padded_tokens)
 
     def advance_decoding(self, batch: DeviceBatch) -> None:
         self._advance(batch, self.counting[: batch.num_entries])
@@ -92,7 +115,26 @@ class StepInputs:
         """Count what was computed and put drawn tokens behind their rows."""
         self._advance(batch, self._draws[: batch.num_entries])
 
-    def _batch(
+    def _gather_tokens(self, num_entries: int, num_tokens: int, row_starts: torch.Tensor, max_new: int) -> None:
+        rows = self._rows
+        gather_tokens(
+            self._token_ids[:num_tokens],
+            self._positions[:num_tokens],
+            self._entries[:num_tokens],
+            self._context_lens[:num_entries],
+            self._entry_rows[:num_entries],
+            row_starts,
+            rows.token_ids,
+            rows.num_computed,
+            max_new,
+        )
+
+    def _gather_tables(self, num_entries: int) -> None:
+        entry_rows, context_lens = self._entry_rows[:num_entries], self._context_lens[:num_entries]
+        for out, table in zip(self._tables, self._rows.page_tables, strict=True):
+            gather_table(out, table, entry_rows, context_lens, self._page_size)
+
+    def _view(
         self,
         num_entries: int,
         num_tokens: int,
@@ -101,21 +143,13 @@ class StepInputs:
         max_new: int,
         shared: SharedRows | None = None,
     ) -> DeviceBatch:
-        entry_rows, context_lens = self._entry_rows[:num_entries], self._context_lens[:num_entries]
-        ids, positions, entries = (array[:num_tokens] for array in (self._token_ids, self._positions, self._entries))
-        rows = self._rows
-        gather_tokens(
-            ids, positions, entries, context_lens, entry_rows, row_starts, rows.token_ids, rows.num_computed, max_new
-        )
-        for out, table in zip(self._tables, rows.page_tables, strict=True):
-            gather_table(out, table, entry_rows, context_lens, self._page_size)
         return DeviceBatch(
-            token_ids=ids,
-            positions=positions,
-            entries=entries,
-            row_starts=row_starts,
+            token_ids=self._token_ids[:num_tokens],
+            positions=self._positions[:num_tokens],
+            entries=self._entries[:num_tokens],
+            row_starts=row_starts[: num_entries + 1],
             prompt_starts=self._prompt_starts[: num_entries - num_decoding + 1],
-            context_lens=context_lens,
+            context_lens=self._context_lens[:num_entries],
             page_tables=tuple(table[:num_entries] for table in self._tables),
             num_decoding=num_decoding,
             max_new=max_new,
@@ -128,3 +162,15 @@ class StepInputs:
         advance(
             rows.token_ids, rows.num_computed, entry_rows, batch.context_lens, draws, self._outcomes, self._vocab_size
         )
+
+
+def num_decoding(num_tokens: IntArray) -> int:
+    """How many entries stand before the first that has more than one token."""
+    is_prompt = num_tokens > 1
+    return int(is_prompt.argmax()) if is_prompt.any() else len(num_tokens)
+
+
+def _places(sizes: Sequence[int]) -> list[slice]:
+    """One after the other, each from an address on that kernels are built for."""
+    rounded = [-(-size // ALIGNED_NUMBERS) * ALIGNED_NUMBERS for size in sizes]
+    return [slice(end - size, end) for size, end in zip(rounded, np.cumsum(rounded).tolist(), strict=True)]

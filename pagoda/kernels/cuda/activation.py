@@ -10,10 +10,12 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.launch import block_of, warps_for
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.quick_launch import quick
 
 COLUMNS = 2048  # of a program that need not see its whole row
 
 
+@quick
 @triton.jit
 def _gated_kernel(
     out,
@@ -59,7 +61,7 @@ def gated(
     """silu(gate) * up, or GELU in its tanh form. `gate` and `up` may be columns of one matrix: same row stride."""
     rows, width = gate.shape
     block = block_of(width) if scales is not None else min(COLUMNS, block_of(width))
-    launcher: Any = _gated_kernel[(rows, triton.cdiv(width, block))]
+    launcher: Any = _gated_kernel[(rows, -(-width // block))]
     launcher(
         out,
         out if scales is None else scales,
@@ -77,6 +79,7 @@ def gated(
     )
 
 
+@quick
 @triton.jit
 def _quantize_kernel(out, out_scale, x, width, stride, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)

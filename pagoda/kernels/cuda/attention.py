@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,6 +12,7 @@ from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.decode_attention import SPLIT_LEN, DecodeWorkspace, decode_attention, decode_workspace
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
+from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.rope_write import FreshHeads
 from pagoda.kernels.cuda.shared_attention import shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles, page_tiles
@@ -37,7 +38,10 @@ class HeadShape(NamedTuple):
 
 
 class Attention:
-    """Holds the workspaces that all layers of a shape share; one step at a time may use them."""
+    """Holds the workspaces that all layers of a shape share; one step at a time may use them.
+
+    Layers of a step differ in their pages alone: what one has launched, the next launches again.
+    """
 
     def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape] = ()) -> None:
         self._device = device
@@ -61,48 +65,79 @@ class Attention:
         fresh: FreshHeads | None = None,
     ) -> None:
         """`fresh` heads take the place of the queries, in a batch that only decodes."""
-        table, context_lens = batch.page_tables[group], batch.context_lens
+        layer = (group, scale, window, out.data_ptr(), queries.data_ptr(), out.shape[1])
+        made = batch.launches.get(layer)
+        if made is None or fresh is not None:
+            launches = self._launch(out, queries, pages, batch, group, scale, window, fresh)
+            if all(launches):
+                batch.launches[layer] = pages, [launch for launch in launches if launch is not None]
+            return
+        others = self._others(made[0], pages)
+        for launch in made[1]:
+            launch.again(others)
+
+    def _launch(
+        self,
+        out: torch.Tensor,
+        queries: torch.Tensor,
+        pages: KVPages,
+        batch: DeviceBatch,
+        group: int,
+        scale: float,
+        window: int,
+        fresh: FreshHeads | None,
+    ) -> list[Launch | None]:
+        """None among them: the next layer has to launch anew."""
+        launches: list[Launch | None] = []
         count = batch.num_decoding
         if count:
-            where = (out[:count], queries[:count], pages, table[:count], context_lens[:count])
-            self._decode(*where, batch, scale, window, fresh)
+            launches += self._decode(out[:count], queries[:count], pages, batch, group, scale, window, fresh)
         if count < batch.num_entries:
-            prefill_attention(
+            launch = prefill_attention(
                 out[count:],
                 queries[count:],
                 pages.keys,
                 pages.values,
-                table[count:],
+                batch.prompts.page_tables[group],
                 batch.prompt_starts,
-                context_lens[count:],
+                batch.prompts.lens,
                 batch.max_new,
                 scale,
                 window,
                 tiles=self._tiles_of(pages),
             )
+            launches.append(launch)
+        return launches
 
     def _decode(
         self,
         out: torch.Tensor,
         queries: torch.Tensor,
         pages: KVPages,
-        table: torch.Tensor,
-        context_lens: torch.Tensor,
         batch: DeviceBatch,
+        group: int,
         scale: float,
         window: int,
         fresh: FreshHeads | None,
-    ) -> None:
+    ) -> list[Launch | None]:
         num_rows, num_heads = queries.shape[:2]
         num_kv_heads, head_dim = pages.keys.shape[2:]
         workspace = self._workspace(num_rows, num_heads, num_kv_heads, head_dim)
         programs_per_row = max(FEWEST_PROGRAMS, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
+        table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
         where = (out, queries, pages.keys, pages.values, table, context_lens)
         if batch.shared is not None and not window:
             tiles = self._tiles_of(pages)
-            shared_attention(*where, batch.shared, scale, workspace, programs_per_row, tiles=tiles)
-        else:
-            decode_attention(*where, scale, window, workspace, programs_per_row, fresh=fresh)
+            return shared_attention(*where, batch.shared, scale, workspace, programs_per_row, tiles=tiles)
+        return [decode_attention(*where, scale, window, workspace, programs_per_row, fresh=fresh)]
+
+    def _others(self, old: KVPages, new: KVPages) -> dict[int, Any]:
+        """What stands in a launch for pages, and what would stand there for others."""
+        others: dict[int, Any] = {id(old.keys): new.keys, id(old.values): new.values}
+        old_tiles, new_tiles = self._tiles_of(old), self._tiles_of(new)
+        if old_tiles is not None and new_tiles is not None:
+            others |= {id(old_tiles.keys): new_tiles.keys, id(old_tiles.values): new_tiles.values}
+        return others
 
     def _tiles_of(self, pages: KVPages) -> PageTiles | None:
         place = pages.keys.data_ptr()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
+from pagoda.kernels.base import KVPages
+from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.shared_attention import SharedRows
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """What some entries see: views that every layer's attention takes."""
+
+    lens: torch.Tensor
+    page_tables: tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +42,8 @@ class DeviceBatch:
     """Most tokens of one entry."""
     shared: SharedRows | None = None
     """Decoding entries that begin with the same pages of the first cache group."""
+    launches: dict[Hashable, tuple[KVPages, list[Launch]]] = field(default_factory=dict, init=False)
+    """By layers that are alike: what attention launched for one of them, and on which pages."""
 
     @property
     def decodes_alone(self) -> bool:
@@ -38,8 +52,20 @@ class DeviceBatch:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        return self.token_ids.shape[0]
 
     @property
     def num_entries(self) -> int:
-        return len(self.context_lens)
+        return self.context_lens.shape[0]
+
+    @cached_property
+    def decoding(self) -> Contexts:
+        """Of the entries that decode."""
+        count = self.num_decoding
+        return Contexts(self.context_lens[:count], tuple(table[:count] for table in self.page_tables))
+
+    @cached_property
+    def prompts(self) -> Contexts:
+        """Of the others."""
+        count = self.num_decoding
+        return Contexts(self.context_lens[count:], tuple(table[count:] for table in self.page_tables))

@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.launch import block_of
 from pagoda.kernels.cuda.overlap import (
     EARLY_LAUNCH,
     LAUNCHES_EARLY,
@@ -23,6 +24,7 @@ from pagoda.kernels.cuda.overlap import (
     launch_dependents,
     wait_for_earlier,
 )
+from pagoda.kernels.cuda.quick_launch import Launch, quick
 from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
 
@@ -99,7 +101,7 @@ def decode_attention(
     shared_lens: torch.Tensor | None = None,
     tile: DecodeTile | None = None,
     fresh: FreshHeads | None = None,
-) -> None:
+) -> Launch | None:
     """out[r] = attention of q[r] [H, E] over the context_lens[r] tokens that page_table[r] finds; zeros where it is 0.
 
     Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
@@ -107,6 +109,7 @@ def decode_attention(
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
     a row are already in the workspace, as its first splits (see shared_attention.py); the row has others besides.
     `fresh` heads take the place of q, and the last token of a row is still to be written to its page.
+    What is given back may be launched again on other pages that lie alike.
     """
     assert fresh is None or shared_lens is None, "the shared part wants its queries turned beforehand"
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
@@ -117,7 +120,7 @@ def decode_attention(
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
     tile = tile or decode_tile(workspace.split_len)
-    _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
+    launch: Launch | None = _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,
         k_pages,
@@ -141,10 +144,10 @@ def decode_attention(
         page_table.stride(0),
         *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
         GROUP=group,
-        GROUP_BLOCK=triton.next_power_of_2(group),
-        HEAD_BLOCK=max(FEWEST_HEADS, triton.next_power_of_2(group)),
+        GROUP_BLOCK=block_of(group),
+        HEAD_BLOCK=max(FEWEST_HEADS, block_of(group)),
         WIDTH=head_dim,
-        WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
@@ -159,8 +162,10 @@ def decode_attention(
         num_stages=tile.num_stages,
         **EARLY_LAUNCH,
     )
+    return launch
 
 
+@quick
 @triton.jit(do_not_specialize=["window", "max_splits"])
 def _decode(
     out,

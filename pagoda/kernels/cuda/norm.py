@@ -10,8 +10,10 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.launch import block_of, warps_for
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.quick_launch import quick
 
 
+@quick
 @triton.jit
 def _norm_kernel(
     out,

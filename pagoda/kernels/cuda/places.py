@@ -12,6 +12,9 @@ from pagoda.kernels.cuda.fusion import AddNorm, Gate, PlainNorm, Project, Quanti
 from pagoda.kernels.cuda.recorder import Call
 from pagoda.kernels.symbol import Symbol
 
+# Kept from step to step: a view takes Python a microsecond, and a step with prompts asks for hundreds.
+MOST_VIEWS = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class Place:
@@ -39,20 +42,24 @@ class Places:
         self._scales = {  # of the last value that was rounded: the product that reads it comes before the next
             is_rows: torch.empty(rows, device=device) for is_rows, rows in self._rows.items()
         }
+        self._views: dict[tuple[int, int, int, int, bool], torch.Tensor] = {}
         self._assign(calls, last)
 
     def view(self, symbol: Symbol | None, count: int) -> torch.Tensor:
         """The first `count` rows of a value: [count, width]; parts of a joined product are columns of it."""
         assert symbol is not None
         place = self._places[symbol.value]
-        buffer = self._buffers[place.buffer]
-        if place.width == buffer.shape[1]:
-            return buffer[:count]
-        return buffer[:count, place.column : place.column + place.width]
+        return self._view(place.buffer, place.column, place.width, count)
+
+    def heads(self, symbol: Symbol | None, count: int, head_dim: int) -> torch.Tensor:
+        """The same as [count, heads, head_dim]; not for parts."""
+        assert symbol is not None
+        return self._view(self._places[symbol.value].buffer, 0, head_dim, count, by_head=True)
 
     def whole(self, symbol: Symbol, count: int) -> torch.Tensor:
         """The joined product that the value is a part of."""
-        return self._buffers[self._places[symbol.value].buffer][:count]
+        buffer = self._places[symbol.value].buffer
+        return self._view(buffer, 0, self._buffers[buffer].shape[1], count)
 
     def scales(self, symbol: Symbol | None, count: int) -> torch.Tensor:
         assert symbol is not None
@@ -62,6 +69,20 @@ class Places:
         """Of the values of tokens, or of those behind `take_rows`."""
         mine = [buffer for index, buffer in enumerate(self._buffers) if (index in self._of_logits) == of_logits]
         return bytes_of(*mine, self._scales[of_logits])
+
+    def _view(self, number: int, column: int, width: int, count: int, by_head: bool = False) -> torch.Tensor:
+        key = number, column, width, count, by_head
+        view = self._views.get(key)
+        if view is None:
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            rows = self._buffers[number][:count]
+            if by_head:
+                view = rows.view(count, -1, width)
+            else:
+                view = rows if width == rows.shape[1] else rows[:, column : column + width]
+            self._views[key] = view
+        return view
 
     def _assign(self, calls: Sequence[Call], last: Symbol) -> None:
         roots = _roots(calls)

@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.launch import block_of
+from pagoda.kernels.cuda.quick_launch import Launch, quick
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
@@ -43,7 +45,7 @@ class PrefillTile:
 def prefill_tile(longest: int, num_tokens: int) -> PrefillTile:
     """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and the tokens of the step."""
     if longest < 64:
-        return PrefillTile(max(16, triton.next_power_of_2(longest)), 64, 4, 3)
+        return PrefillTile(max(16, block_of(longest)), 64, 4, 3)
     return PrefillTile(128, 64, 4, 3) if num_tokens > 2048 else PrefillTile(64, 64, 4, 4)
 
 
@@ -60,25 +62,26 @@ def prefill_attention(
     window: int,
     tile: PrefillTile | None = None,
     tiles: PageTiles | None = None,
-) -> None:
+) -> Launch | None:
     """out, q: [T, H, E]; row r owns the tokens [row_starts[r], row_starts[r + 1]), the last of its context_lens[r].
 
     The keys and values of the new tokens already lie in the pages. No row has more than `max_new` new tokens; it
     chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. With `tiles` of the pages the
-    device's copy engine fetches keys and values wherever a tile is full.
+    device's copy engine fetches keys and values wherever a tile is full. What is given back may be launched again on
+    other pages that lie alike.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
     num_tokens, num_heads, head_dim = q.shape
     _, page_size, num_kv_heads, _ = k_pages.shape
-    num_rows = len(context_lens)
+    num_rows = context_lens.shape[0]
     group = num_heads // num_kv_heads
-    group_block = triton.next_power_of_2(group)
+    group_block = block_of(group)
     tile = tile or prefill_tile(max_new * group_block, num_tokens)
     if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
         tiles = None
     tokens_in_tile = max(tile.lines, group_block) // group_block
-    _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
+    launch: Launch | None = _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
         out,
         q,
         k_pages,
@@ -103,7 +106,7 @@ def prefill_attention(
         GROUP_BLOCK=group_block,
         TOKENS=tokens_in_tile,
         WIDTH=head_dim,
-        WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
         BLOCK_TOKENS=tile.block_tokens,
         ROWS_TOGETHER=ROWS_TOGETHER,
@@ -111,8 +114,10 @@ def prefill_attention(
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
+    return launch
 
 
+@quick
 @triton.jit(do_not_specialize=["window", "num_rows"])
 def _prefill(
     out,

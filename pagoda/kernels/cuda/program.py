@@ -15,7 +15,7 @@ from pagoda.kernels.cuda.counting import NOWHERE, bytes_of
 from pagoda.kernels.cuda.fusion import fuse
 from pagoda.kernels.cuda.recorder import Recorder
 from pagoda.kernels.cuda.row_calls import join_for_row
-from pagoda.kernels.cuda.steps import Common, Steps
+from pagoda.kernels.cuda.steps import Common, Piece, Steps
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.rope import rope_table
 from pagoda.kernels.symbol import Symbol
@@ -49,6 +49,7 @@ class Program:
             attention=attention,
             deterministic=deterministic,
         )
+        self.max_tokens = max_tokens
         self.max_logits = max_logits
         plain = fuse(recorder.calls, recorder.num_values)
         calls = fuse(recorder.calls, recorder.num_values, in_bytes) if in_bytes else plain
@@ -58,9 +59,10 @@ class Program:
         self._products = self._common.linear_workspace
         weights.finish()
 
-    def run(self, batch: DeviceBatch) -> None:
-        """Compute a batch; ask for its logits before the next."""
-        self._steps.run(batch)
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """What computes a batch, launched in order; ask for its logits before the next."""
+        return self._steps.pieces
 
     def logits(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
         """The logits of some tokens of the batch that ran last, at most `max_logits` at once."""

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from pagoda.kernels.cuda.launch import block_of
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
+from pagoda.kernels.cuda.quick_launch import quick
 
 MAX_HEADS = 8  # of one program
 
@@ -94,6 +95,7 @@ def turned_heads(
     return x * cosine[None, :] + y * sine[None, :]
 
 
+@quick
 @triton.jit
 def _rope_write_kernel(
     queries_out,

@@ -11,11 +11,14 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.quick_launch import quick
+
 EDIT_BLOCK = 1024
 TOKEN_BLOCK = 256
 PAGE_BLOCK = 64
 
 
+@quick
 @triton.jit
 def _edit_kernel(arena, edits, values, BLOCK: tl.constexpr):
     edit = edits + tl.program_id(0) * 3
@@ -31,6 +34,7 @@ def apply_edits(arena: torch.Tensor, edits: torch.Tensor, values: torch.Tensor, 
     launcher(arena, edits, values, BLOCK=EDIT_BLOCK, num_warps=4)
 
 
+@quick
 @triton.jit
 def _gather_kernel(
     out_ids,
@@ -63,6 +67,7 @@ def _gather_kernel(
     tl.store(out_entries + start + places, entry + places * 0, mask=inside)
 
 
+@quick
 @triton.jit
 def _table_kernel(
     out_table, out_stride, table, table_stride, rows, context_lens, PAGE_SIZE: tl.constexpr, BLOCK: tl.constexpr
@@ -123,6 +128,7 @@ def gather_table(
     )
 
 
+@quick
 @triton.jit(do_not_specialize=["num_entries"])
 def _advance_kernel(
     token_ids,

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.cuda.decode_attention import SHARED_SPLIT_LEN, DecodeWorkspace, decode_attention
+from pagoda.kernels.cuda.launch import block_of
+from pagoda.kernels.cuda.quick_launch import Launch, quick
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
@@ -59,23 +61,24 @@ def shared_attention(
     block_tokens: int = 64,
     num_stages: int = 4,
     tiles: PageTiles | None = None,
-) -> None:
+) -> list[Launch | None]:
     """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads.
 
-    With `tiles` of the pages the device's copy engine fetches keys and values, in tiles of their size.
+    With `tiles` of the pages the device's copy engine fetches keys and values, in tiles of their size. What is given
+    back may be launched again on other pages that lie alike.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     num_rows, num_heads, head_dim = q.shape
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
-    group_block = triton.next_power_of_2(group)
+    group_block = block_of(group)
     rows_in_tile = max(1, lines_in_tile // group_block)
     if tiles is not None and tiles.fits(page_size, tiles.block_tokens):
         block_tokens = tiles.block_tokens
     else:
         tiles = None
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
-    _shared[(num_kv_heads, num_tiles, programs_per_group)](
+    together: Launch | None = _shared[(num_kv_heads, num_tiles, programs_per_group)](
         q,
         k_pages,
         v_pages,
@@ -100,7 +103,7 @@ def shared_attention(
         GROUP_BLOCK=group_block,
         ROWS=rows_in_tile,
         WIDTH=head_dim,
-        WIDTH_BLOCK=max(16, triton.next_power_of_2(head_dim)),
+        WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
         SPLIT_LEN=SHARED_SPLIT_LEN,
         BLOCK_TOKENS=block_tokens,
@@ -109,7 +112,7 @@ def shared_attention(
         num_warps=8 if lines_in_tile >= 128 else 4,
         num_stages=num_stages,
     )
-    decode_attention(
+    apart = decode_attention(
         out,
         q,
         k_pages,
@@ -122,8 +125,10 @@ def shared_attention(
         programs_per_row=programs_per_row,
         shared_lens=shared.shared_lens,
     )
+    return [together, apart]
 
 
+@quick
 @triton.jit(do_not_specialize=["num_groups", "max_splits"])
 def _shared(
     q,

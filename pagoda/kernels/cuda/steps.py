@@ -32,6 +32,20 @@ Step = Callable[[DeviceBatch, int], None]
 """Takes the batch and the number of tokens; a step behind `take_rows` takes the number of rows of logits."""
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Launches one after the other: an attention, or all that lies before, between or behind attentions. These last
+    depend on the batch by its number of tokens alone: all else they find in memory that lies still."""
+
+    steps: tuple[Step, ...]
+    is_attention: bool
+
+    def launch(self, batch: DeviceBatch) -> None:
+        count = batch.num_tokens
+        for step in self.steps:
+            step(batch, count)
+
+
 @dataclass(eq=False)
 class Common:
     """What every form of a program works with."""
@@ -70,7 +84,7 @@ class Common:
 
 
 class Steps:
-    """`run` computes the hidden states of a batch, `logits` those of some of its tokens."""
+    """`run` computes the hidden states of a batch, and so do its `pieces`; `logits` those of some of its tokens."""
 
     def __init__(self, common: Common, calls: Sequence[Call], logits: Symbol, max_tokens: int, max_logits: int) -> None:
         self._common = common
@@ -81,16 +95,26 @@ class Steps:
         self._logit_tokens = torch.zeros(0, dtype=torch.int32, device=weights.device)
         self._body: list[Step] = []
         self._head: list[Step] = []
+        self.pieces: list[Piece] = []
+        between: list[Step] = []
         left = deque(calls)
         while left:
             call = left.popleft()
-            in_head = call.out is not None and call.out.is_rows
             if isinstance(call, fusion.RopeWrite):
                 attend = left.popleft()
                 assert isinstance(attend, recorded.Attend), "heads are brought to the pages right before attention"
-                self._body.append(partial(self._rope_attend, call, self._head_norms(call), attend))
+                norms = self._head_norms(call)
+                self._body.append(partial(self._rope_attend, call, norms, attend))
+                before = Piece((*between, partial(self._rope_write, call, norms)), is_attention=False)
+                self.pieces += [before, Piece((partial(self._attend, attend),), is_attention=True)]
+                between = []
+            elif _is_of_logits(call):
+                self._head.append(self._step(call))
             else:
-                (self._head if in_head else self._body).append(self._step(call))
+                step = self._step(call)
+                self._body.append(step)
+                between.append(step)
+        self.pieces.append(Piece(tuple(between), is_attention=False))
 
     def run(self, batch: DeviceBatch) -> None:
         for step in self._body:
@@ -185,19 +209,38 @@ class Steps:
     def _rope_attend(
         self, rope: fusion.RopeWrite, norms: HeadNorms | None, call: recorded.Attend, batch: DeviceBatch, count: int
     ) -> None:
+        if not batch.decodes_alone or self._common.deterministic:
+            self._rope_write(rope, norms, batch, count)
+            self._attend(call, batch, count)
+            return
+        cosines, sines = self._common.ropes[rope.table]
+        x = self._places.whole(rope.reads[0], count)
+        fresh = FreshHeads(x, cosines, sines, self._common.interleaved[rope.table], norms)
+        self._attend(call, batch, count, fresh)
+
+    def _rope_write(self, call: fusion.RopeWrite, norms: HeadNorms | None, batch: DeviceBatch, count: int) -> None:
+        pages: KVPages = self._common.layers[call.layer]
+        cosines, sines = self._common.ropes[call.table]
+        rope_write(
+            self._places.heads(call.out, count, pages.keys.shape[-1]),
+            pages.keys,
+            pages.values,
+            self._places.whole(call.reads[0], count),
+            cosines,
+            sines,
+            self._common.interleaved[call.table],
+            norms,
+            batch.positions,
+            batch.entries,
+            batch.context_lens,
+            batch.page_tables[call.group],
+        )
+
+    def _attend(self, call: recorded.Attend, batch: DeviceBatch, count: int, fresh: FreshHeads | None = None) -> None:
         pages: KVPages = self._common.layers[call.layer]
         head_dim = pages.keys.shape[-1]
-        queries = self._places.view(rope.out, count).view(count, -1, head_dim)
-        cosines, sines = self._common.ropes[rope.table]
-        interleaved = self._common.interleaved[rope.table]
-        x = self._places.whole(rope.reads[0], count)
-        fresh = None
-        if batch.decodes_alone and not self._common.deterministic:
-            fresh = FreshHeads(x, cosines, sines, interleaved, norms)
-        else:
-            where = (batch.positions, batch.entries, batch.context_lens, batch.page_tables[rope.group])
-            rope_write(queries, pages.keys, pages.values, x, cosines, sines, interleaved, norms, *where)
-        out = self._places.view(call.out, count).view(count, -1, head_dim)
+        queries = self._places.heads(call.reads[0], count, head_dim)
+        out = self._places.heads(call.out, count, head_dim)
         self._common.attention(out, queries, pages, batch, call.group, call.scale, call.window, fresh)
 
     def _gate(self, call: fusion.Gate, _batch: DeviceBatch, count: int) -> None:
