@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
     parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--page", type=int, default=64, help="tokens in a page")
+    parser.set_defaults(deterministic=False)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in args.models.split(","):

@@ -169,7 +169,7 @@ def test_too_few_pages_push_rows_back_and_change_nothing(tmp_path: Path) -> None
 
 def without_memory_for(loop: EngineLoop, most: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """No step of more tokens than `most` has memory; the sizes of those that failed."""
-    program: Any = loop.executor._program  # type: ignore[attr-defined]
+    executor: Any = loop.executor
     failed = []
 
     def guard(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,8 +181,8 @@ def without_memory_for(loop: EngineLoop, most: int, monkeypatch: pytest.MonkeyPa
 
         return call
 
-    monkeypatch.setattr(program, "run", guard(program.run))
-    monkeypatch.setattr(program, "decode", guard(program.decode))
+    monkeypatch.setattr(executor._prompt_graphs, "run", guard(executor._prompt_graphs.run))
+    monkeypatch.setattr(executor._program, "decode", guard(executor._program.decode))
     return failed
 
 

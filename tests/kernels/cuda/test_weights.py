@@ -32,6 +32,7 @@ def test_formats_and_odd_places_of_a_file_make_no_difference() -> None:
     for weight in (stored("BF16", values), stored("BF16", values, offset=1), stored("F32", values, offset=3)):
         matrix = WEIGHTS.matrix((weight,))
         assert matrix.dtype == torch.bfloat16
+        WEIGHTS._uploader.wait()
         np.testing.assert_array_equal(to_numpy(matrix), values)
         assert WEIGHTS.matrix((weight,)) is matrix, "a weight is uploaded once"
 
@@ -39,6 +40,7 @@ def test_formats_and_odd_places_of_a_file_make_no_difference() -> None:
 def test_joined_weights_stand_one_below_the_other() -> None:
     parts = [halves(rows, 8, seed=rows) for rows in (4, 2, 6)]
     matrix = WEIGHTS.matrix([stored("BF16", part) for part in parts])
+    WEIGHTS._uploader.wait()
     np.testing.assert_array_equal(to_numpy(matrix), np.concatenate(parts))
     bias = WEIGHTS.bias([stored("F32", parts[0][:, :1].ravel()[:, None])], [4])
     assert bias is not None and WEIGHTS.bias([None, None], [4, 2]) is None
