@@ -300,11 +300,11 @@ class CudaExecutor:
             return {}
         drawers = asked.drawers[by_host]
         places = torch.from_numpy(by_host).to(self._device)
+        chosen = torch.empty((2, len(by_host)), dtype=torch.int32, device=self._device)  # before any row hears of it
         sampled = self._host_draws.draw(logits[places], drawers, self._counts.num_tokens[drawers])
         is_broken = np.zeros(len(by_host), np.bool_) if sampled.is_broken is None else sampled.is_broken
-        by_row = outcomes.view(2, -1)
-        by_row[0, places] = torch.from_numpy(sampled.token_ids).to(self._device)
-        by_row[1, places] = torch.from_numpy(is_broken.astype(np.int32)).to(self._device)
+        chosen.copy_(torch.from_numpy(np.stack([sampled.token_ids, is_broken.astype(np.int32)])))
+        outcomes.view(2, -1).index_copy_(1, places, chosen)
         return logprobs_by_entry(sampled, asked.drawing[by_host])
 
     def _pool(self, plan: StepPlan, asked: Asked, hidden: FloatArray) -> dict[int, FloatArray]:

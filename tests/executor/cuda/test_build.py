@@ -56,11 +56,12 @@ def children_of(owner: object) -> Iterator[object]:
         yield from (getattr(owner, name) for name in names if hasattr(owner, name))
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("quantization", ["none", "fp8"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_line_is_what_its_owner_took(family: str, quantization: str, tmp_path: Path) -> None:
+def test_every_line_is_what_its_owner_took(family: str, quantization: str, deterministic: bool, tmp_path: Path) -> None:
     model = make_family(family, tmp_path)
-    builder = CudaBuilder(model, "float32", quantization, DEVICE)
+    builder = CudaBuilder(model, "float32", quantization, DEVICE, deterministic)
     settings = config(max_model_len=100, num_pages=40)
     _, memory = plan_on_device(settings, model, builder, 8 * GIBIBYTE)
     builder.load(memory, device_sizes(settings))
@@ -72,10 +73,11 @@ def test_every_line_is_what_its_owner_took(family: str, quantization: str, tmp_p
     executor.close()
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("family", ["qwen2", "gemma3"])
-def test_the_lines_leave_nothing_out(family: str, tmp_path: Path) -> None:
+def test_the_lines_leave_nothing_out(family: str, deterministic: bool, tmp_path: Path) -> None:
     """By looking for tensors everywhere below the executor. Those in main memory are pinned, all others count."""
-    builder = CudaBuilder(make_family(family, tmp_path), "float32", device=DEVICE)
+    builder = CudaBuilder(make_family(family, tmp_path), "float32", "none", DEVICE, deterministic)
     parts = builder._make_parts(torch.device(DEVICE), SIZES, 100, [40, 40][: len(builder._groups)])
     whole = sum(tensor.untyped_storage().nbytes() for tensor in tensors_under(parts))
     assert whole == sum(parts.lines().values()) + parts.num_host_bytes
