@@ -104,9 +104,10 @@ class CudaExecutor:
     def use_idle_time(self) -> bool:
         """Capture one more graph, once it has answered; whether there is more to do."""
         variant = self._graphs.next_wanted()
-        if variant is not None:
-            self._capture(variant)
-        return variant is not None
+        if variant is None:
+            return self._prompt_graphs.capture_one()
+        self._capture(variant)
+        return True
 
     def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         assert len(self._under_way) <= 1, "collect the results of earlier steps first"

@@ -72,7 +72,8 @@ class PromptGraphs:
         self._whole = [Part(pieces, is_fixed=True)]
         self._captured: dict[Form, list[Part]] = {}  # the one used last comes last
         self._num_steps: Counter[Form] = Counter()
-        self._due: tuple[Form, DeviceBatch] | None = None
+        self._launched: dict[Form, DeviceBatch] = {}  # from Python, and on what
+        self._due: Form | None = None
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
         self._stream = torch.cuda.Stream(device) if self._captures else None
 
@@ -82,34 +83,33 @@ class PromptGraphs:
 
     def run(self, batch: DeviceBatch, padded: DeviceBatch) -> None:
         """Compute the batch; `padded` is the same one filled up to one of the sizes."""
+        self._due = None
         form = Form(padded.num_tokens, batch.num_entries == 1 and not batch.num_decoding)
         parts = self._captured.pop(form, None)
         if parts is not None:
             self._captured[form] = parts
-        else:
-            self._note(form, padded)
         for part in parts or self._parts(form):
             part.launch(batch, padded)
+        if parts is None:
+            self._note(form, padded)
 
     def capture_due(self) -> None:
         """Capture the form of the step that was launched last, where it is time: the device has that step to do."""
-        if self._due is None:
-            return
-        form, padded = self._due
-        self._due = None
-        if len(self._captured) >= MOST_FORMS:
-            oldest = next(iter(self._captured))
-            del self._captured[oldest]  # the steps that used it have long been collected
-            self._num_steps[oldest] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
-        try:
-            with torch.cuda.stream(self._stream):
-                self._captured[form] = [self._capture(part, padded) for part in self._parts(form)]
-        except RuntimeError as error:
-            out_of_memory(error)  # the step itself is done; it goes without a graph for a while
-            self._num_steps[form] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
+        if self._due is not None:
+            self._capture(self._due)
+            self._due = None
+
+    def capture_one(self) -> bool:
+        """Capture a form that came once, while there is nothing else to do; whether there was one."""
+        form = next(iter(self._launched), None)
+        if form is None or len(self._captured) >= MOST_FORMS:
+            return False
+        self._capture(form)
+        return True
 
     def clear(self) -> None:
         self._captured.clear()
+        self._launched.clear()
         self._due = None
 
     def _parts(self, form: Form) -> list[Part]:
@@ -119,11 +119,26 @@ class PromptGraphs:
         if not self._captures or form.num_tokens not in self._sizes:
             return
         self._num_steps[form] += 1
+        if self._num_steps[form] > 0:
+            self._launched[form] = padded
         if self._num_steps[form] >= STEPS_BEFORE_CAPTURE:
-            self._due = form, padded
+            self._due = form
 
-    def _capture(self, part: Part, padded: DeviceBatch) -> Part:
-        """Nothing runs: the step just launched has built every kernel that is met here."""
+    def _capture(self, form: Form) -> None:
+        """Nothing runs: every kernel that is met here was built when the form was launched."""
+        padded = self._launched.pop(form)
+        if len(self._captured) >= MOST_FORMS:
+            oldest = next(iter(self._captured))
+            del self._captured[oldest]  # the steps that used it have long been collected
+            self._num_steps[oldest] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
+        try:
+            with torch.cuda.stream(self._stream):
+                self._captured[form] = [self._captured_part(part, padded) for part in self._parts(form)]
+        except RuntimeError as error:
+            out_of_memory(error)  # no step is under way in here; this one goes without graphs for a while
+            self._num_steps[form] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
+
+    def _captured_part(self, part: Part, padded: DeviceBatch) -> Part:
         if not part.is_fixed:
             return part
         graph = torch.cuda.CUDAGraph()

@@ -125,6 +125,30 @@ def test_a_single_prompt_is_one_graph(captured: tuple[PromptGraphs, Launches]) -
     assert launches.take() == ["before 16", "attention 16", "behind 16"]
 
 
+def test_a_form_that_came_once_is_captured_in_idle_time(captured: tuple[PromptGraphs, Launches]) -> None:
+    graphs, launches = captured
+    assert not graphs.capture_one()
+    run(graphs, 20)
+    launches.take()
+    assert graphs.capture_one() and not graphs.capture_one()
+    run(graphs, 21)
+    assert launches.take() == ["graph of before 32", "attention 21", "graph of behind 32"]
+
+
+def test_a_form_that_cannot_be_captured_is_launched_as_before(
+    captured: tuple[PromptGraphs, Launches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(graph: Any, **_: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", fail)
+    graphs, launches = captured
+    for _ in range(4):
+        run(graphs, 20)
+        assert launches.take() == ["before 32", "attention 20", "behind 32"]
+    assert not graphs.capture_one()
+
+
 def test_the_form_that_was_used_longest_ago_goes_and_does_not_come_back_at_once(
     captured: tuple[PromptGraphs, Launches], monkeypatch: pytest.MonkeyPatch
 ) -> None:
