@@ -26,7 +26,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MAX_LEN = 128
 TOGETHER = Variant(3, 9, caching=False)
 OTHERS = [Variant(1, 23), Variant(3, 64, is_reversed=True)]
-PREEMPTED = Variant(3, 32)
+PREEMPTED = Variant(3, 32, preempts=True)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +47,7 @@ def answer(folder: Path, cases: list[Case], variant: Variant, book: LogitBook, *
     with LLM(folder, **common | variant.settings() | settings) as llm:
         loop = llm.engine.loop
         loop.executor = WatchedExecutor(loop.executor, book)
-        answers = run(llm, cases, variant)
-        if "num_pages" in settings and not variant.preempts:
-            assert loop.scheduler.board.num_preemptions > 0
-    return answers
+        return run(llm, cases, variant)
 
 
 def few_cases() -> list[Case]:
@@ -62,7 +59,7 @@ def few_cases() -> list[Case]:
     return [
         Case(
             (*stem, *(rng.randrange(VOCAB_SIZE) for _ in range(count))),
-            SamplingParams(max_tokens=3, ignore_eos=True, **way),  # type: ignore[arg-type]
+            SamplingParams(max_tokens=4, ignore_eos=True, **way),  # type: ignore[arg-type]
         )
         for count, way in zip((2, 6, 49), ways, strict=True)
     ]
