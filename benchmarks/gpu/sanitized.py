@@ -1,6 +1,6 @@
 """Two hundred steps of a small model for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw.
 
-PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
+compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def main() -> int:
             with llm:
                 texts = prompts()
                 sampling = [
-                    SamplingParams(max_tokens=40, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
+                    SamplingParams(max_tokens=60, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
                     for number in range(len(texts))
                 ]
                 outputs = llm.generate(texts, sampling, use_tqdm=False)
-                assert all(len(output.outputs[0].token_ids) == 40 for output in outputs)
+                assert all(len(output.outputs[0].token_ids) == 60 for output in outputs)
                 num_steps += llm.engine.loop.counters.num_steps
     print(f"{num_steps} steps, {2 * len(texts)} requests, all answered in full")
     return 0 if num_steps >= NUM_STEPS else 1
