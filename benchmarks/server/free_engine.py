@@ -43,6 +43,7 @@ class FreeExecutor:
     """Draws the next number; what it takes itself is counted apart."""
 
     lateness = 0
+    num_halved_steps = 0
 
     def __init__(self, step_seconds: float) -> None:
         self.nanoseconds = 0
@@ -54,6 +55,9 @@ class FreeExecutor:
     @property
     def num_in_flight(self) -> int:
         return len(self._waiting)
+
+    def use_idle_time(self) -> bool:
+        return False
 
     def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         self._waiting.append(plan)

@@ -179,9 +179,11 @@ def steps_alone(num_rows: int, num_steps: int = 1000) -> list[float]:
     with here, there, subprocess.Popen(["cat"], stdin=there, stdout=subprocess.DEVNULL) as reader:
         process = TimedProcess(here, SimpleNamespace(loop=loop))  # type: ignore[arg-type]
         process.steps = []
-        for _ in range(num_steps + 100):
-            process._step()
-        reader.kill()
+        try:
+            for _ in range(num_steps + 100):
+                process._step()
+        finally:
+            reader.kill()
     return sorted(taken / 1000 for _, taken in process.steps[100:])
 
 

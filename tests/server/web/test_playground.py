@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -86,6 +89,15 @@ def test_a_token_tells_how_likely_it_was(page: Any):
     assert not page.locator(".tip").is_visible()
 
 
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def test_the_answer_can_be_stopped(page: Any, server: RunningServer, client: httpx.Client):
     page.route("**/v1/chat/completions", lambda route: route.continue_(post_data=without_end(route.request)))
     set_fields(page, max_tokens=480)
@@ -94,8 +106,9 @@ def test_the_answer_can_be_stopped(page: Any, server: RunningServer, client: htt
         ask(page)
         assert page.locator("#stop").is_visible() and not page.locator("#send").is_visible()
         page.wait_for_selector(".token")
-        page.click("#stop")
-        page.wait_for_selector(".message.assistant:not([aria-busy])")
+        with standing_still(server.children()["engine"]):  # or the answer could end before the browser has clicked
+            page.click("#stop")
+            page.wait_for_selector(".message.assistant:not([aria-busy])")
     assert "stopped" in page.locator(".notes").inner_text()
     assert page.locator("#send").is_visible() and not page.locator("#stop").is_visible()
     deadline = time.monotonic() + 10
