@@ -26,10 +26,10 @@ MEBIBYTE = 1 << 20
 MOST_ERROR = 0.02
 EXACT = "to the byte"
 SAMPLINGS = (
-    SamplingParams(temperature=0, max_tokens=4, ignore_eos=True),
-    SamplingParams(temperature=1, max_tokens=4, ignore_eos=True),
-    SamplingParams(temperature=1, top_p=0.9, top_k=40, max_tokens=4, ignore_eos=True),
-    SamplingParams(temperature=1, repetition_penalty=1.1, max_tokens=4, ignore_eos=True),
+    SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, detokenize=False),
+    SamplingParams(temperature=1, max_tokens=4, ignore_eos=True, detokenize=False),
+    SamplingParams(temperature=1, top_p=0.9, top_k=40, max_tokens=4, ignore_eos=True, detokenize=False),
+    SamplingParams(temperature=1, repetition_penalty=1.1, max_tokens=4, ignore_eos=True, detokenize=False),
 )
 
 
