@@ -130,7 +130,7 @@ def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES if DEVICE == "cuda" else ["llama", "qwen3", "gemma3"])
 def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -> None:
     model = make_family(family, tmp_path)
     requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=12))

@@ -78,7 +78,8 @@ def test_every_family(family: str, make_folder: Path) -> None:
     assert not book.differing
 
 
-@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 def test_without_the_mode_bits_do_differ(make_folder: Path) -> None:
     make_family("qwen3", make_folder)
     cases, book = few_cases(), LogitBook()
