@@ -5,14 +5,13 @@ compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.models import QWEN_06B, make_folder
+from benchmarks.gpu.models import QWEN_06B, write_folder
 from pagoda import LLM, SamplingParams
 
 NUM_STEPS = 200
@@ -26,12 +25,6 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 32,
 }
-
-
-def small_folder(parent: Path) -> Path:
-    folder = make_folder("0.6b", parent)
-    (folder / "config.json").write_text(json.dumps(SMALL), encoding="utf-8")
-    return folder
 
 
 def prompts() -> list[list[int]]:
@@ -53,7 +46,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for quantization in ("none", "fp8"):
             llm = LLM(
-                small_folder(Path(folder)),
+                write_folder(SMALL, Path(folder)),
                 device="cuda",
                 load_format="dummy",
                 quantization=quantization,

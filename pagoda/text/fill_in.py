@@ -12,6 +12,7 @@ from pagoda.core.errors import InvalidRequest
 from pagoda.text.special_tokens import FillInTokens
 from pagoda.text.tokenizer import Tokenizer
 
+NO_FILL_IN = "this model has no tokens for filling in before a suffix; leave it out"
 _MARK = "\u263a"  # of its own in every vocabulary: it merges with nothing that follows
 
 
@@ -63,5 +64,5 @@ class FillInFrame:
 
 def _needed(tokens: FillInTokens) -> tuple[int, int, int]:
     if tokens.prefix is None or tokens.suffix is None or tokens.middle is None:
-        raise InvalidRequest("suffix", "this model has no tokens for filling in before a suffix; leave it out")
+        raise InvalidRequest("suffix", NO_FILL_IN)
     return tokens.prefix, tokens.suffix, tokens.middle

@@ -89,6 +89,8 @@ def test_a_gpus_backend_names_device_compute_and_libraries(tiny_folder: Path):
         model = load_model(checkpoint)
         names = [CudaBuilder(model, dtype, device="cpu").names() for dtype in ("auto", "bfloat16")]
         in_bytes = CudaBuilder(model, "bfloat16", "fp8", device="cpu").names()
+        deterministic = CudaBuilder(model, "auto", device="cpu", deterministic=True).names()
         del model
     assert [name[:3] for name in (*names, in_bytes)] == [("cpu", "triton", kind) for kind in ("f32", "bf16", "fp8")]
     assert "torch 2." in names[0][3] and "triton 3." in names[0][3]
+    assert deterministic[1] == "triton_deterministic" and deterministic[::2] == names[0][::2]

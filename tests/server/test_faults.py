@@ -30,6 +30,7 @@ BODY: dict[str, Any] = {
     "max_tokens": 400,
     "ignore_eos": True,
 }
+SLOW_STREAM: dict[str, Any] = {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}
 
 
 @pytest.fixture
@@ -61,14 +62,16 @@ def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: R
             with own_server.client() as other:
                 answers.append(other.post("/v1/chat/completions", json=BODY))
 
+        engine = own_server.children()["engine"]
         threads = [threading.Thread(target=ask) for _ in range(4)]
-        with client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True}) as response:
+        with client.stream("POST", "/v1/chat/completions", json=BODY | SLOW_STREAM) as response:
             lines = response.iter_lines()
             next(lines)
+            os.kill(engine, signal.SIGSTOP)  # or the answer may be whole before the engine is killed
             for thread in threads:
                 thread.start()
             time.sleep(0.1)
-            os.kill(own_server.children()["engine"], signal.SIGKILL)
+            os.kill(engine, signal.SIGKILL)
             rest = [line for line in lines if line]
         assert "error" in rest[-1] and "[DONE]" not in rest[-1]
         assert not any('"finish_reason":"stop"' in line or '"finish_reason":"length"' in line for line in rest)
@@ -103,7 +106,7 @@ def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: Ru
 def test_clients_that_neither_read_nor_finish_do_not_keep_a_server_from_stopping(tiny_folder: Path):
     with RunningServer(tiny_folder, *OPTIONS, "--drain-seconds", "1", "--max-body-seconds", "600") as server:
         server.wait_until_ready()
-        body = json.dumps(BODY | {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}).encode()
+        body = json.dumps(BODY | SLOW_STREAM).encode()
         fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start = head("POST", "/v1/chat/completions", fields)
         with connect(server.url, receive_buffer=1024) as deaf, connect(server.url) as slow:

@@ -82,7 +82,8 @@ class CudaBuilder:
         """Of the device, of what computes on it, of what it computes in, and of the libraries that do."""
         device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else self._device.type
         libraries = f"torch {torch.__version__} triton {triton.__version__}"
-        return device.removeprefix("NVIDIA "), "triton", self.compute, libraries
+        kernels = "triton_deterministic" if self._deterministic else "triton"
+        return device.removeprefix("NVIDIA "), kernels, self.compute, libraries
 
     @property
     def compute(self) -> str:

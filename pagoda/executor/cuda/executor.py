@@ -49,7 +49,7 @@ class UnderWay:
 
 
 class CudaExecutor:
-    """Rows, pages, a recorded forward pass, and graphs of it for steps that only decode."""
+    """Rows, pages, a recorded pass, and graphs of it: whole for steps that only decode, in pieces for others."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class CudaExecutor:
         return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size)
 
     def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
-        groups = self._sharing.find(asked.rows, self._counts.num_computed) if self._sharing is not None else []
+        groups = self._groups_of(asked.rows)
         variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
         if self._graphs.is_due(variant):
             self._capture(variant)
@@ -281,8 +281,11 @@ class CudaExecutor:
             return UnderWay(plan, result=replace(done, logprobs=logprobs, prompt_logprobs=scores, pooled=pooled))
         return step
 
+    def _groups_of(self, decoding: Rows) -> list[tuple[Rows, int]]:
+        return [] if self._sharing is None else self._sharing.find(decoding, self._counts.num_computed)
+
     def _share(self, decoding: Rows) -> SharedRows | None:
-        groups = self._sharing.find(decoding, self._counts.num_computed) if self._sharing is not None else []
+        groups = self._groups_of(decoding)
         if self._sharing is None or not groups:
             return None
         self._sharing.send(groups)

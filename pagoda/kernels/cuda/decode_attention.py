@@ -26,7 +26,16 @@ from pagoda.kernels.cuda.overlap import (
 )
 from pagoda.kernels.cuda.quick_launch import Launch, quick
 from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
-from pagoda.kernels.cuda.tiles import LOG2_E, LOWEST, load_rows, pages_are_paired, score, softmax_step, token_offsets
+from pagoda.kernels.cuda.tiles import (
+    LOG2_E,
+    LOWEST,
+    load_rows,
+    pages_are_paired,
+    score,
+    softmax_step,
+    take_split,
+    token_offsets,
+)
 
 SPLIT_LEN = 512
 SHARED_SPLIT_LEN = 512
@@ -341,12 +350,10 @@ def _write_last(
 def _take_in(
     split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """A finished split, taken into a softmax under way."""
+    """A finished split out of the workspace, taken into a softmax under way."""
     log_totals = tl.load(split_totals + slots, mask=is_head, other=0.0)
     parts = tl.load(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mask=is_number, other=0.0)
-    new_top = tl.maximum(top, log_totals)
-    share, shrink = tl.exp2(log_totals - new_top), tl.exp2(top - new_top)
-    return new_top, total * shrink + share, mixed * shrink[:, None] + parts * share[:, None]
+    return take_split(parts, log_totals, top, total, mixed)
 
 
 @triton.jit

@@ -22,6 +22,7 @@ from pagoda.kernels.cuda.tiles import (
     pages_are_paired,
     score,
     softmax_step,
+    take_split,
     token_offsets,
 )
 
@@ -129,14 +130,6 @@ def _take_split(
     return mixed / some[:, None], tl.where(total > 0.0, top + tl.log2(some), -float("inf"))
 
 
-@triton.jit
-def _put_together(part, log_total, top, total, mixed):
-    """Take one more split into a softmax over splits."""
-    new_top = tl.maximum(top, log_total)
-    share, shrink = tl.exp2(log_total - new_top), tl.exp2(top - new_top)
-    return new_top, total * shrink + share, mixed * shrink[:, None] + part * share[:, None]
-
-
 @triton.jit(do_not_specialize=["max_splits", "num_rows", "window"])
 def _fixed(
     out,
@@ -233,14 +226,14 @@ def _fixed(
             cells = split_mixed + own[:, None] * WIDTH + lanes[None, :]
             part = tl.load(cells, mask=is_number, other=0.0, cache_modifier=".cg")
             log_total = tl.load(split_totals + own, mask=is_line, other=0.0, cache_modifier=".cg")
-            top, total, mixed = _put_together(part, log_total, top, total, mixed)
+            top, total, mixed = take_split(part, log_total, top, total, mixed)
     else:
         for split in range(num_splits):
             part, log_total = _take_split(
                 queries, keys, values, table, first_split + split, first_held, last_held, first_seen, last_seen, scale,
                 page_stride, token_stride, lanes, WIDTH, WIDTH_BLOCK, PAGE_SIZE, SPLIT_LEN, KEYS
             )  # fmt: skip
-            top, total, mixed = _put_together(part, log_total, top, total, mixed)
+            top, total, mixed = take_split(part, log_total, top, total, mixed)
     mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
     targets = (tokens * out_token + head_numbers * out_head)[:, None] + lanes[None, :]
     tl.store(out + targets, mixed.to(out.dtype.element_ty), mask=is_number)

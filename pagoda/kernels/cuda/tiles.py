@@ -98,6 +98,14 @@ def score(queries, keys):
 
 
 @triton.jit
+def take_split(part, log_total, top, total, mixed):
+    """Take a finished split into a softmax over splits: its values mixed [M, E], and the logarithm of its total [M]."""
+    new_top = tl.maximum(top, log_total)
+    share, shrink = tl.exp2(log_total - new_top), tl.exp2(top - new_top)
+    return new_top, total * shrink + share, mixed * shrink[:, None] + part * share[:, None]
+
+
+@triton.jit
 def softmax_step(scores, scale, values, top, total, mixed):
     """Take in one tile: scores [M, N] with -inf where hidden, values [N, E]; the state is [M], [M] and [M, E].
 

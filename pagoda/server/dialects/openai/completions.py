@@ -18,6 +18,7 @@ from pagoda.server.generation import News
 from pagoda.server.limits import Limits
 from pagoda.server.service import Service
 from pagoda.text import Tokenizer
+from pagoda.text.fill_in import NO_FILL_IN
 
 DECODER = msgspec.json.Decoder(CompletionRequest)
 # Most of a stream, as `_choice` has it.
@@ -40,8 +41,7 @@ async def completions(exchange: Exchange, service: Service) -> None:
 def check_suffix(body: CompletionRequest, service: Service) -> None:
     fill_in = service.tokenizer.fill_in
     if not fill_in.is_complete:
-        message = "this model has no tokens for filling in before a suffix; leave it out"
-        raise bad_request("suffix", message, "unsupported_parameter")
+        raise bad_request("suffix", NO_FILL_IN, "unsupported_parameter")
     if not body.ignore_eos:
         body.stop_token_ids = [*(body.stop_token_ids or ()), *fill_in.end_ids()]
 
