@@ -8,7 +8,7 @@ QUESTION ?= What is the capital of France?
 # One BLAS thread a process: the test workers already fill the cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 PYTEST := $(TEST_ENV) $(PYTHON) -m pytest
-INSTALLED_FROM := pyproject.toml constraints.txt scripts/install
+INSTALLED_FROM := pyproject.toml constraints.txt scripts/install setup.py $(wildcard native/*.cpp native/*.h native/*.inc)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import statistics
 import sys
 import typing
 from collections.abc import Callable
@@ -16,13 +17,12 @@ from pathlib import Path
 
 from benchmarks.cpu import peers
 from benchmarks.cpu.compare_report import report
-from benchmarks.cpu.engine import Engine, WorkerFailed
+from benchmarks.cpu.engine import Engine, Sample, WorkerFailed
 from benchmarks.cpu.workers.tasks import TASKS, Setup
 from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
 
 SERVER_TASKS = ("serve32",)
-LONG_REPEATS = 3
 FAR_BEHIND = 0.6  # of the fastest: who is slower decides nothing, and runs a long task only once
 LLAMA_FORMATS = ("Q4_0", "Q8_0", "F16")
 DEFAULT_COMPUTE = "int8"  # what the native kernels do unless told otherwise
@@ -103,9 +103,9 @@ def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], d
 
 
 def measure_memory(engines: list[Engine]) -> None:
-    """In fresh processes: one stream that decodes, then 32 that are served."""
+    """In fresh processes: one stream that decodes, and 32 that are served where no task will show that."""
     for engine in engines:
-        for num_streams, task in ((1, "decode1"), (32, "serve32")):
+        for num_streams, task in ((1, "decode1"),) if "serve32" in engine.tasks else ((1, "decode1"), (32, "serve32")):
             print(f"\rmemory: {engine.name}, {num_streams} stream(s)".ljust(79), end="", flush=True)
             try:
                 engine.start(num_streams)
@@ -132,14 +132,15 @@ def start_all(engines: list[Engine]) -> list[Engine]:
     return started
 
 
-def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
+def run_all(engines: list[Engine], args: argparse.Namespace) -> None:
     running = start_all([engine for engine in engines if engine.tasks])
     try:
-        for task in tasks:
+        for task in args.tasks:
             # The first round only warms up; a task of a minute is its own warm-up, and is not run as often.
-            rounds = range(min(repeats, LONG_REPEATS)) if TASKS[task].is_long else range(-1, repeats)
+            rounds = range(args.long_repeats) if TASKS[task].is_long else range(-1, args.repeats)
+            running_it = [engine for engine in running if not sits_out(engine, running, args.sit_out)]
             for repeat in rounds:
-                able = [engine for engine in running if task in engine.tasks and not engine.failure]
+                able = [engine for engine in running_it if task in engine.tasks and not engine.failure]
                 if TASKS[task].is_long and repeat > 0:
                     able = near_the_best(able, task)
                 turn = max(repeat, 0) % max(1, len(able))  # nobody always comes after the same one
@@ -153,6 +154,19 @@ def run_all(engines: list[Engine], tasks: list[str], repeats: int) -> None:
             engine.stop()
 
 
+def sits_out(engine: Engine, engines: list[Engine], share: float) -> bool:
+    """Whether it was slower than that share of the fastest in a task that is done."""
+    for task, samples in engine.samples.items():
+        fastest = max(typical_speed(other.samples[task]) for other in engines if task in other.samples)
+        if typical_speed(samples) < share * fastest:
+            return True
+    return False
+
+
+def typical_speed(samples: list[Sample]) -> float:
+    return statistics.median(sample.speed for sample in samples)
+
+
 def near_the_best(engines: list[Engine], task: str) -> list[Engine]:
     speeds = {engine.name: engine.samples[task][0].speed for engine in engines}
     return [engine for engine in engines if speeds[engine.name] >= FAR_BEHIND * max(speeds.values())]
@@ -160,10 +174,12 @@ def near_the_best(engines: list[Engine], task: str) -> list[Engine]:
 
 def run_one(engine: Engine, task: str, counts: bool) -> None:
     try:
-        sample, _ = engine.run(task)
+        sample, peak = engine.run(task)
         engine.pause()
         if counts:
             engine.samples.setdefault(task, []).append(sample)
+        if task == "serve32":
+            engine.peaks.setdefault(32, peak)
     except WorkerFailed as error:
         engine.failure = str(error)
 
@@ -174,6 +190,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2", help="name or path of a GGUF model (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads for every engine (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="times each task is run (default: %(default)s)")
+    parser.add_argument("--long-repeats", type=int, default=3, help="times a long task is (default: %(default)s)")
+    sit_out = "who reached less than this share of the fastest sits out the tasks that follow (default: nobody does)"
+    parser.add_argument("--sit-out", type=float, default=0.0, help=sit_out)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--peers", nargs="*", default=everyone, choices=everyone)
     parser.add_argument("--formats", nargs="*", default=list(LLAMA_FORMATS), choices=list(peers.LLAMA_TYPES))
@@ -191,7 +210,7 @@ def main() -> None:
     engines, missing = make_engines(model, args)
     if not args.no_memory:
         measure_memory(engines)
-    run_all(engines, args.tasks, args.repeats)
+    run_all(engines, args)
     report(engines, missing, args)
 
 

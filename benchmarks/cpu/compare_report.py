@@ -86,7 +86,7 @@ def print_memory(engines: list[Engine]) -> None:
     if not measured:
         return
     rows = [(e.name, *(f"{e.peaks[n]:.0f}" if n in e.peaks else "" for n in (1, 32))) for e in measured]
-    print_table("Peak memory of a fresh process, MiB", ("engine", "one stream", "32 streams"), rows)
+    print_table("Peak memory of a process, MiB", ("engine", "one stream", "32 streams"), rows)
 
 
 def print_goals(engines: list[Engine], tasks: list[str]) -> None:

@@ -37,7 +37,7 @@ class Engine:
     tasks: tuple[str, ...] = tuple(TASKS)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
-    """MiB by number of streams, each from a process of its own."""
+    """MiB by number of streams: of one from a fresh process, of 32 from one that may have done other tasks before."""
     failure: str = ""
 
     def start(self, num_streams: int = 32) -> None:
