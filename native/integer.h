@@ -40,8 +40,8 @@ inline int64_t integer_row_bytes(int64_t num_columns) { return field_bytes(num_c
 
 // What a thread needs for products of many tokens, in floats: for some columns of the weight groups that are made ready, and
 // the outliers of the tokens with the values of their columns.
-constexpr int64_t MOST_READY_GROUPS = 2;
-constexpr int64_t READY_FLOATS = 12;   // a column
+constexpr int64_t MOST_READY_GROUPS = 3;
+constexpr int64_t READY_FLOATS = 18;   // a column
 constexpr int64_t READY_COLUMNS = 640;  // if the weight has no more, all are made ready at once,
 constexpr int64_t SOME_COLUMNS = 512;   // else so many
 

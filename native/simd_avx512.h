@@ -203,7 +203,7 @@ constexpr int GROUP_TILE = 2;
 constexpr int INTEGER_TILE = 12;  // tokens whose rounded inputs stand side by side
 constexpr int INTEGER_SUMS = 12;  // of tokens and groups, that the registers hold
 constexpr int PACKED_TOKENS = 12;  // for more, groups are made ready, so many at once:
-constexpr int READY_GROUPS = 2;
+constexpr int READY_GROUPS = 3;  // a load a cycle is all there is: three groups by four tokens need the fewest
 constexpr bool IS_ANCHORED = true;  // whether sums of products start at the anchor
 constexpr int INTEGER_TURNS = 2;
 

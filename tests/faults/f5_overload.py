@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import os
 import sys
 import time
 from dataclasses import dataclass, field
 
 from tests.faults.calls import CHAT, ERRORS, chat_body, post
 from tests.faults.goals import Goals, quantile, run_script
-from tests.faults.held import memory_bytes, until_idle, warm_up
+from tests.faults.held import memory_bytes, processor_seconds, until_idle, warm_up
 from tests.server.running import RunningServer
 
 NUM_ROWS, NUM_QUEUED = 16, 32
@@ -48,11 +49,14 @@ async def experiment(model: str, times: float, seconds: float) -> Goals:
         pids = server.children()
         await until_idle(server.url)
         before = {name: memory_bytes(pid) for name, pid in pids.items()}
+        everyone = {**pids, "client": os.getpid()}
+        spent = {name: -processor_seconds(pid) for name, pid in everyone.items()}
         tally = Tally()
         start = time.monotonic()
         await overload(server.url, tally, peak * times, seconds)
         goodput = tally.rate(start + seconds / 4, start + seconds)  # as at the peak: once the rows are full
         await until_idle(server.url)
+        spent = {name: spent[name] + processor_seconds(pid) for name, pid in everyone.items()}
         growth = {name: (memory_bytes(pid) - before[name]) / MEBIBYTE for name, pid in pids.items()}
     goals.note("requests a second at the peak", peak)
     goals.note("requests a second sent", peak * times)
@@ -61,6 +65,8 @@ async def experiment(model: str, times: float, seconds: float) -> Goals:
     goals.at_least("of the peak still answered", goodput / peak, 0.95, is_timed=True)
     goals.note("until refused, median", quantile(tally.refused, 0.5) * 1000, "ms")
     goals.at_most("until refused, 99th percentile", quantile(tally.refused, 0.99) * 1000, 20, "ms", is_timed=True)
+    for name in ("engine", "http", "client"):
+        goals.note(f"processor time of {name}", spent[name], "s")
     goals.exactly("refused without a time to come back", tally.without_retry_after, 0)
     goals.exactly("answered with anything else", tally.other, 0)
     goals.exactly("connections reset", tally.resets, 0)
