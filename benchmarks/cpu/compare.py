@@ -140,9 +140,10 @@ def run_all(engines: list[Engine], args: argparse.Namespace) -> None:
             # One request is over within a second, and seconds differ: it is run twice as often.
             times = args.repeats * (2 if TASKS[task].num_requests == 1 else 1)
             rounds = range(args.long_repeats) if TASKS[task].is_long else range(-1, times)
-            running_it = [engine for engine in running if not sits_out(engine, running, args.sit_out)]
+            share = args.sit_out if TASKS[task].is_long else 0.0
+            taking_part = [engine for engine in running if not sits_out(engine, running, share)]
             for repeat in rounds:
-                able = [engine for engine in running_it if task in engine.tasks and not engine.failure]
+                able = [engine for engine in taking_part if task in engine.tasks and not engine.failure]
                 if TASKS[task].is_long and repeat > 0:
                     able = near_the_best(able, task)
                 turn = max(repeat, 0) % max(1, len(able))  # nobody always comes after the same one
@@ -198,7 +199,7 @@ def parse_arguments() -> argparse.Namespace:
         help="times a task is run, one of a single request twice as often (default: %(default)s)",
     )
     parser.add_argument("--long-repeats", type=int, default=3, help="times a long task is (default: %(default)s)")
-    sit_out = "who reached less than this share of the fastest sits out the tasks that follow (default: nobody does)"
+    sit_out = "who reached less than this share of the fastest so far sits out a long task (default: nobody does)"
     parser.add_argument("--sit-out", type=float, default=0.0, help=sit_out)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--peers", nargs="*", default=everyone, choices=everyone)

@@ -24,7 +24,7 @@ OPTIONS = (
     "--long-repeats",
     "1",
     "--sit-out",
-    "0.25",
+    "0.2",
 )
 
 

@@ -20,7 +20,7 @@ def test_who_is_far_behind_the_fastest_runs_once() -> None:
     assert [one.name for one in near_the_best(engines, "serve32")] == ["ours", "near"]
 
 
-def test_who_was_slow_in_one_task_sits_out_the_next() -> None:
+def test_who_was_slow_in_one_task_sits_out_a_long_one() -> None:
     engines = [engine("ours", 390.0, 400.0, 4000.0), engine("near", 99.0, 101.0, 100.0), engine("slow", 99.0)]
     engines.append(Engine("has run nothing yet", Path(), "", Setup("", 2)))
     assert [one.name for one in engines if sits_out(one, engines, 0.25)] == ["slow"]
