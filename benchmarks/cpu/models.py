@@ -20,7 +20,7 @@ OPTIONS = (
     "--server-formats",
     "Q4_0",
     "--repeats",
-    "3",
+    "2",
     "--long-repeats",
     "1",
     "--sit-out",
