@@ -9,15 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import statistics
 import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.cpu import peers
-from benchmarks.cpu.compare_report import report
-from benchmarks.cpu.engine import Engine, Sample, WorkerFailed
+from benchmarks.cpu.compare_report import medians, report
+from benchmarks.cpu.engine import Engine, WorkerFailed
 from benchmarks.cpu.workers.tasks import TASKS, Setup
 from pagoda.core.config import EngineConfig
 from pagoda.weights.store import ensure_model
@@ -102,10 +101,11 @@ def make_engines(model: Path, args: argparse.Namespace) -> tuple[list[Engine], d
     return engines, missing
 
 
-def measure_memory(engines: list[Engine]) -> None:
-    """In fresh processes: one stream that decodes, and 32 that are served where no task will show that."""
+def measure_memory(engines: list[Engine], tasks: list[str]) -> None:
+    """In fresh processes: one stream that decodes, and 32 that are served where none of the tasks will show that."""
     for engine in engines:
-        for num_streams, task in ((1, "decode1"),) if "serve32" in engine.tasks else ((1, "decode1"), (32, "serve32")):
+        will_show = "serve32" in engine.tasks and "serve32" in tasks
+        for num_streams, task in [(1, "decode1")] + ([] if will_show else [(32, "serve32")]):
             print(f"\rmemory: {engine.name}, {num_streams} stream(s)".ljust(79), end="", flush=True)
             try:
                 engine.start(num_streams)
@@ -159,15 +159,8 @@ def run_all(engines: list[Engine], args: argparse.Namespace) -> None:
 
 def sits_out(engine: Engine, engines: list[Engine], share: float) -> bool:
     """Whether it was slower than that share of the fastest in a task that is done."""
-    for task, samples in engine.samples.items():
-        fastest = max(typical_speed(other.samples[task]) for other in engines if task in other.samples)
-        if typical_speed(samples) < share * fastest:
-            return True
-    return False
-
-
-def typical_speed(samples: list[Sample]) -> float:
-    return statistics.median(sample.speed for sample in samples)
+    speeds = [medians(engines, task) for task in engine.samples]
+    return any(of_task[engine.name] < share * max(of_task.values()) for of_task in speeds)
 
 
 def near_the_best(engines: list[Engine], task: str) -> list[Engine]:
@@ -198,7 +191,7 @@ def parse_arguments() -> argparse.Namespace:
         default=5,
         help="times a task is run, one of a single request twice as often (default: %(default)s)",
     )
-    parser.add_argument("--long-repeats", type=int, default=3, help="times a long task is (default: %(default)s)")
+    parser.add_argument("--long-repeats", type=int, default=3, help="times a long task is run (default: %(default)s)")
     sit_out = "who reached less than this share of the fastest so far sits out a long task (default: nobody does)"
     parser.add_argument("--sit-out", type=float, default=0.0, help=sit_out)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
@@ -217,7 +210,7 @@ def main() -> None:
     model = ensure_model(args.model)
     engines, missing = make_engines(model, args)
     if not args.no_memory:
-        measure_memory(engines)
+        measure_memory(engines, args.tasks)
     run_all(engines, args)
     report(engines, missing, args)
 

@@ -63,28 +63,19 @@ class Call:
 
 
 async def post(url: str, path: str, body: dict[str, Any]) -> Call:
-    return await _send(url, request_bytes(path, body))
+    data = json.dumps(body).encode()
+    return await _send(url, f"POST {path}", f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n", data)
 
 
 async def get(url: str, path: str) -> Call:
-    return await _send(url, request_bytes(path))
+    return await _send(url, f"GET {path}", "", b"")
 
 
-def request_bytes(path: str, body: dict[str, Any] | None = None) -> bytes:
-    """A whole request, after whose answer the connection is closed: a POST if it has a body."""
-    always = "Host: localhost\r\nConnection: close\r\n"
-    if body is None:
-        return f"GET {path} HTTP/1.1\r\n{always}\r\n".encode()
-    data = json.dumps(body).encode()
-    of_body = f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
-    return f"POST {path} HTTP/1.1\r\n{always}{of_body}\r\n".encode() + data
-
-
-async def _send(url: str, request: bytes) -> Call:
+async def _send(url: str, line: str, headers: str, data: bytes) -> Call:
     parts = urlsplit(url)
     start = time.monotonic()
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1 << 22)
-    writer.write(request)
+    writer.write(f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n".encode() + data)
     return Call(reader, writer, start)
 
 

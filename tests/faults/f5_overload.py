@@ -7,15 +7,14 @@ import argparse
 import asyncio
 import itertools
 import os
-import re
 import sys
 import time
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
-from tests.faults.calls import CHAT, chat_body, request_bytes
+from benchmarks.server.http_stacks import cpu_seconds
+from tests.faults.calls import CHAT, ERRORS, chat_body, post
 from tests.faults.goals import Goals, quantile, run_script
-from tests.faults.held import memory_bytes, processor_seconds, until_idle, warm_up
+from tests.faults.held import memory_bytes, until_idle, warm_up
 from tests.server.running import RunningServer
 
 NUM_ROWS, NUM_QUEUED = 16, 32
@@ -52,13 +51,13 @@ async def experiment(model: str, times: float, seconds: float) -> Goals:
         await until_idle(server.url)
         before = {name: memory_bytes(pid) for name, pid in pids.items()}
         everyone = {**pids, "client": os.getpid()}
-        spent = {name: -processor_seconds(pid) for name, pid in everyone.items()}
+        spent = {name: -cpu_seconds(pid) for name, pid in everyone.items()}
         tally = Tally()
         start = time.monotonic()
         await overload(server.url, tally, peak * times, seconds)
         goodput = tally.rate(start + seconds / 4, start + seconds)  # as at the peak: once the rows are full
         await until_idle(server.url)
-        spent = {name: spent[name] + processor_seconds(pid) for name, pid in everyone.items()}
+        spent = {name: spent[name] + cpu_seconds(pid) for name, pid in everyone.items()}
         growth = {name: (memory_bytes(pid) - before[name]) / MEBIBYTE for name, pid in pids.items()}
     goals.note("requests a second at the peak", peak)
     goals.note("requests a second sent", peak * times)
@@ -79,64 +78,24 @@ async def experiment(model: str, times: float, seconds: float) -> Goals:
     return goals
 
 
-class Caller(asyncio.Protocol):
-    """One request on a connection of its own, for as little processor time as Python can: the client runs on the same
-    cores as the server, which in life it does not."""
-
-    def __init__(self, url: str, tally: Tally, number: int) -> None:
-        self._request = request_bytes(CHAT, chat_body(f"Say something of {number}.", ANSWER_TOKENS))
-        self._address = urlsplit(url)
-        self._tally = tally
-        self._received = b""
-        self._transport: asyncio.Transport | None = None
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def ask(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._start = time.monotonic()
-        patience = loop.call_later(PATIENCE, self._give_up)
-        try:
-            await loop.create_connection(lambda: self, self._address.hostname, self._address.port)
-            await self._done
-        except ConnectionError:
-            self._tally.resets += 1
-        finally:
-            patience.cancel()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._received:
-            self._first = time.monotonic()
-        self._received += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._done.done():
-            return
-        self._done.set_result(None)
-        head, _, body = self._received.partition(b"\r\n\r\n")
-        status = head[9:12]
-        length = re.search(rb"content-length: (\d+)", head.lower())
-        if length is None or len(body) != int(length[1]):
-            self._tally.resets += 1
-        elif status == b"200":
-            self._tally.answered.append(time.monotonic())
-        elif status in (b"429", b"503"):
-            self._tally.refused.append(self._first - self._start)
-            self._tally.without_retry_after += b"retry-after:" not in head.lower()
-        else:
-            self._tally.other += 1
-
-    def _give_up(self) -> None:
-        if self._done.done():
-            return
-        self._tally.timeouts += 1
-        self._done.set_result(None)
-        if self._transport is not None:
-            self._transport.abort()
+async def ask(url: str, tally: Tally, number: int) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            call = await post(url, CHAT, chat_body(f"Say something of {number}.", ANSWER_TOKENS))
+            status = await call.head()
+            if status == 200:
+                await call.body()
+                tally.answered.append(time.monotonic())
+            elif status in (429, 503):
+                tally.refused.append(time.monotonic() - call.start)
+                tally.without_retry_after += "retry-after" not in (call.headers or {})
+            else:
+                tally.other += 1
+            call.close()
+    except TimeoutError:
+        tally.timeouts += 1
+    except ERRORS:
+        tally.resets += 1
 
 
 async def find_peak(url: str, seconds: float) -> float:
@@ -148,7 +107,7 @@ async def find_peak(url: str, seconds: float) -> float:
 
     async def client() -> None:
         while time.monotonic() < end:
-            await Caller(url, tally, next(numbers)).ask()
+            await ask(url, tally, next(numbers))
 
     await asyncio.gather(*(client() for _ in range(NUM_ROWS + NUM_QUEUED // 2)))
     return tally.rate(start + seconds / 4, end)
@@ -159,7 +118,7 @@ async def overload(url: str, tally: Tally, rate: float, seconds: float) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
-            group.create_task(Caller(url, tally, number).ask())
+            group.create_task(ask(url, tally, number))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -84,12 +84,6 @@ def memory_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def processor_seconds(pid: int) -> float:
-    """In user mode and in the kernel, since the process began."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def warm_up(server: RunningServer) -> None:
     """Have every thread started and every buffer made that stays from then on."""
     text = "a word and another " * 3000
