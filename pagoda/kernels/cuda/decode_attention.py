@@ -29,6 +29,7 @@ from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
+    cut_shared,
     load_rows,
     pages_are_paired,
     score,
@@ -38,7 +39,8 @@ from pagoda.kernels.cuda.tiles import (
 )
 
 SPLIT_LEN = 512
-SHARED_SPLIT_LEN = 512
+# What rows share is cut at multiples of it.
+SHARED_UNIT = 512
 # tl.dot takes no fewer rows.
 FEWEST_HEADS = 16
 MERGED_TOGETHER = 8
@@ -87,7 +89,7 @@ def decode_workspace(
     split_len: int = SPLIT_LEN,
 ) -> DecodeWorkspace:
     """For up to `num_rows` rows of up to `max_context` tokens, some of them shared."""
-    splits = triton.cdiv(max_context, min(split_len, SHARED_SPLIT_LEN)) + 1
+    splits = triton.cdiv(max_context, min(split_len, SHARED_UNIT)) + 1
     return DecodeWorkspace(
         split_len,
         torch.empty((num_rows, splits, num_heads, head_dim), dtype=torch.float32, device=device),
@@ -108,6 +110,7 @@ def decode_attention(
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
     shared_lens: torch.Tensor | None = None,
+    shared_pieces: int = 1,
     tile: DecodeTile | None = None,
     fresh: FreshHeads | None = None,
 ) -> Launch | None:
@@ -116,7 +119,8 @@ def decode_attention(
     Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
     programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
-    a row are already in the workspace, as its first splits (see shared_attention.py); the row has others besides.
+    a row are already in the workspace, as its first splits, at most `shared_pieces` (see shared_attention.py); the row
+    has others besides.
     `fresh` heads take the place of q, and the last token of a row is still to be written to its page.
     What is given back may be launched again on other pages that lie alike.
     """
@@ -137,6 +141,7 @@ def decode_attention(
         page_table,
         context_lens,
         shared_lens,
+        shared_pieces,
         workspace.mixed,
         workspace.log_totals,
         workspace.num_done,
@@ -160,7 +165,7 @@ def decode_attention(
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
-        SHARED_SPLIT_LEN=SHARED_SPLIT_LEN,
+        SHARED_UNIT=SHARED_UNIT,
         MERGED_TOGETHER=MERGED_TOGETHER,
         IS_FRESH=fresh is not None,
         HALF=0 if fresh is None else fresh.cosines.shape[1],
@@ -175,7 +180,7 @@ def decode_attention(
 
 
 @quick
-@triton.jit(do_not_specialize=["window", "max_splits"])
+@triton.jit(do_not_specialize=["window", "max_splits", "shared_pieces"])
 def _decode(
     out,
     q,
@@ -184,6 +189,7 @@ def _decode(
     page_table,
     context_lens,
     shared_lens,
+    shared_pieces,
     split_mixed,
     split_totals,
     num_done,
@@ -214,7 +220,7 @@ def _decode(
     PAGE_SIZE: tl.constexpr,
     SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
-    SHARED_SPLIT_LEN: tl.constexpr,
+    SHARED_UNIT: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
     IS_FRESH: tl.constexpr,
     HALF: tl.constexpr,
@@ -232,7 +238,7 @@ def _decode(
     num_shared = 0
     if shared_lens is not None:
         first = tl.load(shared_lens + row)
-        num_shared = tl.cdiv(first, SHARED_SPLIT_LEN)
+        num_shared, _ = cut_shared(first, shared_pieces, SHARED_UNIT)
     num_splits = tl.cdiv(context_len - first, SPLIT_LEN)
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride

@@ -13,13 +13,15 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.decode_attention import SHARED_SPLIT_LEN, DecodeWorkspace, decode_attention
+from pagoda.kernels.cuda.decode_attention import SHARED_UNIT, DecodeWorkspace, decode_attention
 from pagoda.kernels.cuda.launch import block_of
+from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import Launch, quick
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
     PageTiles,
+    cut_shared,
     find_owner,
     load_rows,
     page_row,
@@ -30,6 +32,8 @@ from pagoda.kernels.cuda.tiles import (
 )
 
 GROUPS_TOGETHER = 64
+# Programs that fill the device. Every piece costs a round of the workspace, so there are no more than that takes.
+PROGRAMS_IN_ALL = 264
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +60,13 @@ def shared_attention(
     scale: float,
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
-    programs_per_group: int = 2,
+    pieces: int | None = None,
     lines_in_tile: int = 64,
     block_tokens: int = 64,
     num_stages: int = 4,
     tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
-    """As decode_attention without a window. `programs_per_group` share the splits of what a tile of a group reads.
+    """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
 
     With `tiles` of the pages the device's copy engine fetches keys and values, in tiles of their size. What is given
     back may be launched again on other pages that lie alike.
@@ -78,7 +82,10 @@ def shared_attention(
     else:
         tiles = None
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
-    together: Launch | None = _shared[(num_kv_heads, num_tiles, programs_per_group)](
+    if pieces is None:
+        pieces = max(1, PROGRAMS_IN_ALL // (num_kv_heads * triton.cdiv(num_rows, rows_in_tile)))
+    pieces = min(pieces, workspace.mixed.shape[1])
+    together: Launch | None = _shared[(num_kv_heads, num_tiles, pieces)](
         q,
         k_pages,
         v_pages,
@@ -105,12 +112,14 @@ def shared_attention(
         WIDTH=head_dim,
         WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
-        SPLIT_LEN=SHARED_SPLIT_LEN,
+        UNIT=SHARED_UNIT,
         BLOCK_TOKENS=block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
+        EARLY=LAUNCHES_EARLY,
         num_warps=8 if lines_in_tile >= 128 else 4,
         num_stages=num_stages,
+        **EARLY_LAUNCH,
     )
     apart = decode_attention(
         out,
@@ -124,6 +133,7 @@ def shared_attention(
         workspace,
         programs_per_row=programs_per_row,
         shared_lens=shared.shared_lens,
+        shared_pieces=pieces,
     )
     return [together, apart]
 
@@ -157,13 +167,16 @@ def _shared(
     WIDTH: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
-    SPLIT_LEN: tl.constexpr,
+    UNIT: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     GROUPS_TOGETHER: tl.constexpr,
     WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
-    kv_head, tile, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
+    launch_dependents(EARLY)
+    wait_for_earlier(EARLY)
+    kv_head, tile, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_kv_heads = tl.num_programs(0)
     owner = find_owner(starts, num_groups, tile, ROWS, GROUPS_TOGETHER)
     start, end = tl.load(starts + owner), tl.load(starts + owner + 1)
     first_member = start + (tile - (start // ROWS + owner)) * ROWS
@@ -171,8 +184,8 @@ def _shared(
         return
     leader = tl.load(members + start)
     shared_len = tl.load(shared_lens + leader)
-    num_splits = tl.cdiv(shared_len, SPLIT_LEN)
-    if program >= num_splits:
+    num_pieces, piece_len = cut_shared(shared_len, tl.num_programs(2), UNIT)
+    if piece >= num_pieces:
         return
 
     # Line i of the tile is head i % GROUP_BLOCK of the member i // GROUP_BLOCK.
@@ -186,26 +199,25 @@ def _shared(
 
     table = page_table + leader.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
-    for split in range(program, num_splits, num_programs):
-        begin = split * SPLIT_LEN
-        split_end = tl.minimum(begin + SPLIT_LEN, shared_len)
-        top = tl.full([ROWS * GROUP_BLOCK], LOWEST, tl.float32)
-        total = tl.zeros([ROWS * GROUP_BLOCK], tl.float32)
-        mixed = tl.zeros([ROWS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
-        for block in range(begin, split_end, BLOCK_TOKENS):
-            if WHOLE:  # what is shared are whole pages
-                first = page_row(table, block, PAGE_SIZE)
-                scores = score(queries, k_tiles.load([first, kv_head * WIDTH]))
-                value_tile = v_tiles.load([first, kv_head * WIDTH])
-            else:
-                positions = block + tl.arange(0, BLOCK_TOKENS)
-                is_held = positions < split_end
-                offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
-                key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-                scores = tl.where(is_held[None, :], score(queries, key_tile), -float("inf"))
-                value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
-        slots = (rows * max_splits + split) * num_kv_heads * GROUP + head_numbers
-        is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
-        tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed / total[:, None], mask=is_number)
-        tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)
+    begin = piece * piece_len
+    piece_end = tl.minimum(begin + piece_len, shared_len)
+    top = tl.full([ROWS * GROUP_BLOCK], LOWEST, tl.float32)
+    total = tl.zeros([ROWS * GROUP_BLOCK], tl.float32)
+    mixed = tl.zeros([ROWS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
+    for block in range(begin, piece_end, BLOCK_TOKENS):
+        if WHOLE:  # what is shared are whole pages
+            first = page_row(table, block, PAGE_SIZE)
+            scores = score(queries, k_tiles.load([first, kv_head * WIDTH]))
+            value_tile = v_tiles.load([first, kv_head * WIDTH])
+        else:
+            positions = block + tl.arange(0, BLOCK_TOKENS)
+            is_held = positions < piece_end
+            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+            key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+            scores = tl.where(is_held[None, :], score(queries, key_tile), -float("inf"))
+            value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
+        top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
+    slots = (rows * max_splits + piece) * num_kv_heads * GROUP + head_numbers
+    is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
+    tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed / total[:, None], mask=is_number)
+    tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)

@@ -74,6 +74,13 @@ def token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZ
 
 
 @triton.jit
+def cut_shared(shared_len, most_pieces, UNIT: tl.constexpr):
+    """Into how many pieces tokens that rows share are cut, at most so many, and the length of each but the last."""
+    piece_len = tl.cdiv(tl.cdiv(shared_len, UNIT), most_pieces) * UNIT
+    return tl.cdiv(shared_len, tl.maximum(piece_len, 1)), piece_len
+
+
+@triton.jit
 def load_rows(base, offsets, is_held, lanes, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """[rows, BLOCK] numbers at base + offsets; zero where a row is not held and beyond the width."""
     mask = is_held[:, None]
