@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
-KVCacheType = Literal["f32", "f16", "bf16", "int8"]
-"""How a key or a value is kept: as singles, as halves of either kind, or as bytes with a scale a token and head."""
+KVCacheType = Literal["f32", "f16", "bf16", "int8", "fp8"]
+"""How a key or a value is kept: as singles, as halves of either kind, as bytes with a scale a token and head, or as
+floats of eight bits."""
 SCALE_BYTES = 4
 
 
@@ -29,6 +30,7 @@ class CacheGroup(msgspec.Struct, frozen=True):
             "f16": 2 * self.head_dim,
             "bf16": 2 * self.head_dim,
             "int8": self.head_dim + SCALE_BYTES,
+            "fp8": self.head_dim,
         }
         return 2 * len(self.layers) * self.num_kv_heads * bytes_per_head[kv_cache_type]
 

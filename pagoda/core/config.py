@@ -18,8 +18,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where to compute; auto: on the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What to compute in; auto: float32 on a CPU, on CUDA what the weights are stored in."""
-    quantization: Literal["none", "fp8"] = "none"
-    """What a GPU makes of weights and inputs before it multiplies them."""
+    quantization: Literal["none", "fp8", "int8", "int4"] = "none"
+    """What a GPU makes of weights when it loads them; fp8: of inputs too; int8 and int4 are for few streams."""
     load_format: Literal["auto", "dummy"] = "auto"
     """Where weights come from; dummy: random numbers in the shapes of config.json, to measure with."""
     kernels: Literal["auto", "native", "reference"] = "auto"
@@ -42,8 +42,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keep computed pages for later requests that begin with the same tokens."""
     block_size: int = 16
     """Tokens in a page of the KV cache; on CUDA 64."""
-    kv_cache_type: Literal["auto", "f32", "f16", "int8"] = "auto"
-    """How keys and values are kept: singles, halves, or bytes with scales; auto: f16 with compute int8, else f32."""
+    kv_cache_type: Literal["auto", "f32", "f16", "int8", "fp8"] = "auto"
+    """How keys and values are kept: singles, halves, or bytes with scales; auto: f16 with compute int8, else f32.
+    On CUDA: auto, what is computed in; or fp8."""
     gpu_memory_utilization: float = 0.5
     """Share of the device's free memory that weights and cache may take, main memory on a CPU; on CUDA 0.9."""
     num_pages: int | None = None
@@ -55,11 +56,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         named: dict[str, tuple[object, ...]] = {
             "device": ("auto", "cpu", "cuda"),
             "dtype": ("auto", "float32", "bfloat16"),
-            "quantization": ("none", "fp8"),
+            "quantization": ("none", "fp8", "int8", "int4"),
             "load_format": ("auto", "dummy"),
             "kernels": ("auto", "native", "reference"),
             "compute": ("auto", "f32", "int8"),
-            "kv_cache_type": ("auto", "f32", "f16", "int8"),
+            "kv_cache_type": ("auto", "f32", "f16", "int8", "fp8"),
             "scheduling_policy": ("fcfs", "priority"),
             "enable_prefix_caching": (True, False),
             "deterministic": (True, False),
@@ -73,6 +74,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest("quantization", f"{self.quantization!r} needs device='cuda'")
             if self.dtype == "bfloat16":
                 raise InvalidRequest("dtype", "'bfloat16' needs device='cuda'; a CPU computes in float32")
+            if self.kv_cache_type == "fp8":
+                raise InvalidRequest("kv_cache_type", "'fp8' needs device='cuda'; on a CPU int8 is as small")
+        elif self.kv_cache_type not in ("auto", "fp8"):
+            raise InvalidRequest("kv_cache_type", f"{self.kv_cache_type!r} is for a CPU; on CUDA give 'auto' or 'fp8'")
+        elif self.deterministic and self.quantization in ("int8", "int4"):
+            known = "give 'none' or 'fp8', or leave deterministic out"
+            raise InvalidRequest("quantization", f"{self.quantization!r} has no deterministic form; {known}")
         optional = {"max_model_len", "num_pages", "num_threads", *(["max_num_seqs"] if self.device == "cuda" else [])}
         for field in sorted({"max_num_seqs", "max_num_batched_tokens"} | optional):
             value = getattr(self, field)

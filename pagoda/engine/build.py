@@ -87,7 +87,13 @@ def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | Non
     checkpoint = open_model(config, path)
     try:
         model = make_model(config, checkpoint, progress)
-        builder = CudaBuilder(model, config.dtype, config.quantization, deterministic=config.deterministic)
+        builder = CudaBuilder(
+            model,
+            config.dtype,
+            config.quantization,
+            deterministic=config.deterministic,
+            kv_cache_type=config.kv_cache_type,
+        )
         config, memory = plan_on_device(config, model, builder, builder.free_bytes)
         with Background(partial(builder.load, memory, device_sizes(config))):
             tokenizer = make_tokenizer(config, checkpoint, path)

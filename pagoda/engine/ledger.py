@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -30,6 +30,9 @@ from pagoda.executor.memory import MemoryPlan, available_bytes
 from pagoda.kernels.cpu import CpuKernels
 from pagoda.models import Model
 
+if TYPE_CHECKING:
+    from pagoda.executor.cuda.build import CudaBuilder
+
 MEBIBYTE = 1 << 20
 # Measured on Linux with Python 3.11 and NumPy 2.4.
 ENGINE_BYTES = 48 * MEBIBYTE  # interpreter, NumPy, our own modules, the records of the scheduler
@@ -40,6 +43,7 @@ TOKENIZER_BYTES, TOKEN_BYTES = 21 * MEBIBYTE, 180
 PAGE_RECORD_BYTES = 560  # its name, its place in the prefix tree, its counts
 CONTEXTS = (512, 2048, 8192, 32768, 131072)
 KV_CACHE_TYPES: tuple[KVCacheType, ...] = ("f32", "f16", "int8")
+CUDA_KV_CACHE_TYPES = ("auto", "fp8")
 
 Process = Literal["device", "engine", "http", "supervisor"]
 """Who takes it; `device` is the engine process as well, in a GPU's memory."""
@@ -130,8 +134,11 @@ def plan_device_server(config: EngineConfig, gpu_bytes: int | None) -> ServerLed
     free_bytes = free_device_bytes() if gpu_bytes is None else gpu_bytes
     with open_model(config, path_of(config)) as checkpoint:
         model = make_model(config, checkpoint)
-        builder = CudaBuilder(model, config.dtype, config.quantization, "meta", config.deterministic)
+        settings = (config.dtype, config.quantization, "meta", config.deterministic)
+        builder = CudaBuilder(model, *settings, config.kv_cache_type)
         config, memory = plan_on_device(config, model, builder, free_bytes)
+        others = [CudaBuilder(model, *settings, kind) for kind in CUDA_KV_CACHE_TYPES]
+        plans = {other.kv_cache_type: partial(_device_plan, config, model, other, free_bytes) for other in others}
         pinned = builder.host_bytes(device_sizes(config), memory.max_model_len)
         cache_type = builder.kv_cache_type
         ledger = ServerLedger(
@@ -142,9 +149,9 @@ def plan_device_server(config: EngineConfig, gpu_bytes: int | None) -> ServerLed
             memory=memory,
             available_bytes=free_bytes,
             lines=tuple(ledger_lines(config, model, memory, cache_type, pinned)),
-            capacities=(capacity(config, model, lambda: memory, cache_type),),
+            capacities=tuple(capacity(config, model, plan, kind) for kind, plan in plans.items()),
         )
-        del model, builder
+        del model, builder, others, plans
     return ledger
 
 
@@ -193,6 +200,10 @@ def bytes_per_token(memory: MemoryPlan, config: EngineConfig) -> int:
 
 def _plan(config: EngineConfig, model: Model, kernels: CpuKernels | None, kind: KVCacheType) -> MemoryPlan:
     return plan_for(config, model, fixed_costs(config, model, kernels, kind), kind)
+
+
+def _device_plan(config: EngineConfig, model: Model, builder: CudaBuilder, free_bytes: int) -> MemoryPlan:
+    return plan_on_device(config, model, builder, free_bytes)[1]
 
 
 def capacity(config: EngineConfig, model: Model, plan: Callable[[], MemoryPlan], kind: KVCacheType) -> Capacity:

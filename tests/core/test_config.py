@@ -82,7 +82,10 @@ def test_every_device_can_be_deterministic(device: str) -> None:
         EngineConfig(model="m", device=device, deterministic="yes")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("field", "value"), [("quantization", "fp8"), ("dtype", "bfloat16")])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("quantization", "fp8"), ("quantization", "int4"), ("dtype", "bfloat16"), ("kv_cache_type", "fp8")],
+)
 def test_what_only_a_gpu_can_do_is_refused_elsewhere(field: str, value: str) -> None:
     EngineConfig(model="m", device="cuda", **{field: value})
     for device in ("auto", "cpu"):
@@ -103,3 +106,17 @@ def test_only_a_gpu_decides_how_many_rows() -> None:
     assert EngineConfig(model="m", device="cuda", max_num_seqs=None).max_num_seqs is None
     with pytest.raises(InvalidRequest, match=r"^max_num_seqs: must be a whole number of at least 1, not None"):
         EngineConfig(model="m", max_num_seqs=None)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "int8"])
+def test_a_cache_type_of_the_cpu_is_refused_on_a_gpu(kind: Any) -> None:
+    with pytest.raises(InvalidRequest, match="is for a CPU; on CUDA give 'auto' or 'fp8'"):
+        EngineConfig(model="m", device="cuda", kv_cache_type=kind)
+    assert EngineConfig(model="m", device="cuda", kv_cache_type="fp8").kv_cache_type == "fp8"
+
+
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+def test_narrow_weights_have_no_deterministic_form(bits: Any) -> None:
+    with pytest.raises(InvalidRequest, match="has no deterministic form"):
+        EngineConfig(model="m", device="cuda", quantization=bits, deterministic=True)
+    assert EngineConfig(model="m", device="cuda", quantization=bits).quantization == bits

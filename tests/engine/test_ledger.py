@@ -130,7 +130,12 @@ def test_a_plan_for_a_gpu_needs_none(tiny_folder: Path, monkeypatch: pytest.Monk
     assert on_device == ledger.memory.lines
     assert [line.name for line in ledger.lines if line.process == "device" and line.is_estimate] == ["libraries"]
     assert [line.num_bytes > 0 for line in ledger.lines if line.name == "pinned"] == [True]
-    assert [found.kv_cache_type for found in ledger.capacities] == [ledger.kv_cache_type]
+    by_type = {found.kv_cache_type: found for found in ledger.capacities}
+    assert set(by_type) == {ledger.kv_cache_type, "fp8"}
+    assert by_type[ledger.kv_cache_type].bytes_per_token in (
+        2 * by_type["fp8"].bytes_per_token,
+        4 * by_type["fp8"].bytes_per_token,
+    )
 
 
 def test_memory_of_a_gpu_is_no_matter_for_a_cpu(tiny_folder: Path):

@@ -31,7 +31,11 @@ from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-CACHE_TYPES: dict[torch.dtype, KVCacheType] = {torch.float32: "f32", torch.bfloat16: "bf16"}
+CACHE_TYPES: dict[torch.dtype, KVCacheType] = {
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+}
 # An allowance: cuBLAS workspaces, the code of kernels, graphs, and what torch keeps between allocations.
 LIBRARY_BYTES = 1 << 30
 
@@ -56,13 +60,15 @@ class CudaBuilder:
         quantization: str = "none",
         device: str = "cuda",
         deterministic: bool = False,
+        kv_cache_type: str = "auto",
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise InvalidRequest("device", "'cuda' was asked for, and torch finds no CUDA device here")
         self._model = model
         self._device = torch.device(device, 0) if device == "cuda" else torch.device(device)
         self._dtype = DTYPES[dtype] if dtype != "auto" else _stored_type(model)
-        self._in_bytes = quantization == "fp8"
+        self._page_dtype = torch.float8_e4m3fn if kv_cache_type == "fp8" else self._dtype
+        self._quantization = quantization
         self._deterministic = deterministic
         self._groups = model.cache_groups()
         empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
@@ -76,7 +82,7 @@ class CudaBuilder:
 
     @property
     def kv_cache_type(self) -> KVCacheType:
-        return CACHE_TYPES[self._dtype]
+        return CACHE_TYPES[self._page_dtype]
 
     def names(self) -> tuple[str, str, str, str]:
         """Of the device, of what computes on it, of what it computes in, and of the libraries that do."""
@@ -87,7 +93,8 @@ class CudaBuilder:
 
     @property
     def compute(self) -> str:
-        return "fp8" if self._in_bytes else self.kv_cache_type
+        plain = CACHE_TYPES[self._dtype]
+        return {"none": plain, "fp8": "fp8"}.get(self._quantization, f"{plain} with {self._quantization} weights")
 
     @property
     def free_bytes(self) -> int:
@@ -142,12 +149,12 @@ class CudaBuilder:
             of_rows.ropes,
             max_tokens=sizes.max_tokens,
             max_logits=sizes.max_num_seqs,
-            in_bytes=self._in_bytes,
+            quantization=self._quantization,
             deterministic=self._deterministic,
         )
         if device.type == "cuda":
             torch.cuda.empty_cache()  # weights came through buffers that nobody needs any more
-        pages = DevicePages(self._groups, num_pages, sizes.page_size, self._dtype, device)
+        pages = DevicePages(self._groups, num_pages, sizes.page_size, self._page_dtype, device)
         program.bind(pages.layers)
         sharing = None
         if not self._groups[0].window and not self._deterministic:

@@ -33,7 +33,7 @@ class FixedMatrix(Matrix):
         fixed_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)
 
 
-def workspace_for(matrices: Iterable[Matrix], device: torch.device) -> LinearWorkspace:
+def workspace_for(matrices: Iterable[Matrix], device: torch.device, _dtype: torch.dtype) -> LinearWorkspace:
     return fixed_workspace((matrix.numbers for matrix in matrices), device)
 
 

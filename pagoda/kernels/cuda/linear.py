@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from pagoda.kernels.cuda.row_linear import row_linear
 from pagoda.kernels.cuda.small_linear import (
     MOST_ROWS,
     LinearWorkspace,
@@ -26,6 +27,16 @@ class Matrix:
     numbers: torch.Tensor
     scales: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+
+    @property
+    def num_wide(self) -> int:
+        """Numbers that have to be widened before they are multiplied."""
+        return 0
+
+    @property
+    def num_row(self) -> int:
+        """Words that a row of inputs takes before it is multiplied."""
+        return 0
 
     def is_small(self, num_rows: int) -> bool:
         return self.numbers.is_cuda and num_rows <= FEW_ROWS[self.numbers.element_size()]
@@ -58,14 +69,36 @@ class Matrix:
         else:
             torch.mm(x, self.numbers.t(), out=out)
 
+    def multiply_row(
+        self,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        _workspace: LinearWorkspace,
+        residual: torch.Tensor | None = None,
+        norm: torch.Tensor | None = None,
+        epsilon: float = 0.0,
+        offset: float = 0.0,
+        gated: bool = False,
+    ) -> None:
+        """A single row, with what stands before and behind the product: see row_linear.py."""
+        scales = None if self.scales is None else self.scales.view(-1)
+        row_linear(out, x, self.numbers, scales, self.bias, residual, norm, epsilon, offset, gated)
 
-def workspace_for(matrices: Iterable[Matrix], device: torch.device) -> LinearWorkspace:
-    """Room for the partial results of any of the matrices."""
-    most_out, most_stretches = 1, 1
+
+def workspace_for(matrices: Iterable[Matrix], device: torch.device, dtype: torch.dtype) -> LinearWorkspace:
+    """Room for the partial results of any of the matrices, and for the largest that is widened."""
+    most_out, most_stretches, most_wide, most_row = 1, 1, 0, 0
     for matrix in matrices:
+        most_wide, most_row = max(most_wide, matrix.num_wide), max(most_row, matrix.num_row)
+        if matrix.num_wide:
+            continue
         numbers = matrix.numbers
         most_out = max(most_out, len(numbers))
         for num_rows in (1, MOST_ROWS):
             plan = linear_plan(num_rows, len(numbers), numbers.shape[1], numbers.element_size())
             most_stretches = max(most_stretches, plan.num_stretches)
-    return linear_workspace(most_out, most_stretches, device)
+    workspace = linear_workspace(most_out, most_stretches, device)
+    if not most_wide:
+        return workspace
+    wide = torch.empty(most_wide, dtype=dtype, device=device)
+    return replace(workspace, wide=wide, row=torch.empty(most_row, dtype=torch.int32, device=device))

@@ -37,12 +37,12 @@ class Program:
         *,
         max_tokens: int,
         max_logits: int,
-        in_bytes: bool = False,
+        quantization: str = "none",
         deterministic: bool = False,
     ) -> None:
         self._common = Common(
             weights=weights,
-            in_bytes=in_bytes,
+            quantization=quantization,
             layers=recorder.layers,
             ropes=ropes,
             interleaved=[rope.interleaved for rope in recorder.ropes],
@@ -52,6 +52,7 @@ class Program:
         self.max_tokens = max_tokens
         self.max_logits = max_logits
         plain = fuse(recorder.calls, recorder.num_values)
+        in_bytes = quantization == "fp8"
         calls = fuse(recorder.calls, recorder.num_values, in_bytes) if in_bytes else plain
         self._steps = Steps(self._common, calls, logits, max_tokens, max_logits)
         for_row = None if deterministic else join_for_row(plain)  # its sums are not those of many rows

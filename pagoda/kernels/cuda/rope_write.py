@@ -179,12 +179,12 @@ def _rope_write_kernel(
         page = tl.load(page_table + entry * table_stride + position // PAGE_SIZE).to(tl.int64)
         place = (page * PAGE_SIZE + position % PAGE_SIZE) * NUM_KV_HEADS
         if is_key:
-            target = key_pages + (place + heads[:, None] - NUM_HEADS) * HEAD_DIM
+            cell = key_pages + (place + heads[:, None] - NUM_HEADS) * HEAD_DIM
         else:
-            target = value_pages + (place + heads[:, None] - NUM_HEADS - NUM_KV_HEADS) * HEAD_DIM
-        tl.store(target + first[None, :], left.to(key_pages.dtype.element_ty), mask=paired)
-        tl.store(target + second[None, :], right.to(key_pages.dtype.element_ty), mask=paired)
-        tl.store(target + others[None, :], rest.to(key_pages.dtype.element_ty), mask=unpaired)
+            cell = value_pages + (place + heads[:, None] - NUM_HEADS - NUM_KV_HEADS) * HEAD_DIM
+        tl.store(cell + first[None, :], left.to(key_pages.dtype.element_ty), mask=paired)
+        tl.store(cell + second[None, :], right.to(key_pages.dtype.element_ty), mask=paired)
+        tl.store(cell + others[None, :], rest.to(key_pages.dtype.element_ty), mask=unpaired)
 
 
 def rope_write(

@@ -38,6 +38,8 @@ class LinearWorkspace:
 
     partial: torch.Tensor  # float32
     num_done: torch.Tensor  # int32
+    wide: torch.Tensor | None = None  # a matrix of narrow numbers, as long as it is multiplied
+    row: torch.Tensor | None = None  # int32: the inputs that such a matrix meets
 
 
 def linear_workspace(max_out: int, max_stretches: int, device: torch.device | str) -> LinearWorkspace:

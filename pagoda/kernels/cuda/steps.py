@@ -18,12 +18,12 @@ from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.deterministic import FixedMatrix
 from pagoda.kernels.cuda.deterministic import workspace_for as fixed_workspace_for
 from pagoda.kernels.cuda.linear import Matrix, workspace_for
+from pagoda.kernels.cuda.narrow_linear import NARROW_BITS, NarrowMatrix
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.places import Places
 from pagoda.kernels.cuda.recorder import Call
 from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.cuda.row_calls import RowProject
-from pagoda.kernels.cuda.row_linear import row_linear
 from pagoda.kernels.cuda.small_linear import LinearWorkspace
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.symbol import Symbol
@@ -51,8 +51,8 @@ class Common:
     """What every form of a program works with."""
 
     weights: DeviceWeights
-    in_bytes: bool
-    """Products of the layers take fp8."""
+    quantization: str
+    """What the weights of the layers' products are kept in; with fp8 so are their inputs."""
     layers: list[KVPages]
     ropes: list[tuple[torch.Tensor, torch.Tensor]]
     interleaved: list[bool]
@@ -62,14 +62,19 @@ class Common:
     matrices: dict[tuple[int, ...], Matrix] = field(default_factory=dict)
     workspace: LinearWorkspace | None = None
 
-    def matrix(self, call: fusion.Project, in_bytes: bool) -> Matrix:
+    def matrix(self, call: fusion.Project) -> Matrix:
         weights: Sequence[Weight] = [product.weight for product in call.products]
+        kind_of_numbers = "none" if call.reads[0].is_rows or _is_of_logits(call) else self.quantization
         key = tuple(map(id, weights))
         if key not in self.matrices:
             widths = [weight.shape[0] for weight in weights]
             bias = self.weights.bias([product.bias for product in call.products], widths)
             kind = FixedMatrix if self.deterministic else Matrix
-            if in_bytes:
+            if kind_of_numbers in NARROW_BITS:
+                bits = NARROW_BITS[kind_of_numbers]
+                parts = self.weights.narrow_matrix(weights, bits)
+                self.matrices[key] = NarrowMatrix(*parts, bias=bias, bits=bits, num_in=weights[0].shape[1])
+            elif kind_of_numbers == "fp8":
                 self.matrices[key] = kind(*self.weights.fp8_matrix(weights), bias=bias)
             else:
                 self.matrices[key] = kind(self.weights.matrix(weights), bias=bias)
@@ -79,7 +84,7 @@ class Common:
     def linear_workspace(self) -> LinearWorkspace:
         if self.workspace is None:
             make = fixed_workspace_for if self.deterministic else workspace_for
-            self.workspace = make(self.matrices.values(), self.weights.device)
+            self.workspace = make(self.matrices.values(), self.weights.device, self.weights.dtype)
         return self.workspace
 
 
@@ -138,10 +143,9 @@ class Steps:
             case recorded.Embed():
                 return partial(self._embed, call, self._common.weights.matrix((call.weight,)))
             case RowProject():
-                in_bytes = self._common.in_bytes and not call.reads[0].is_rows and not _is_of_logits(call)
-                return partial(self._row_project, call, self._common.matrix(call, in_bytes))
+                return partial(self._row_project, call, self._common.matrix(call))
             case fusion.Project():
-                return partial(self._project, call, self._common.matrix(call, call.takes_bytes))
+                return partial(self._project, call, self._common.matrix(call))
             case fusion.PlainNorm():
                 return partial(self._norm, call, self._common.weights.vector(call.norm.weight))
             case fusion.AddNorm():
@@ -177,12 +181,10 @@ class Steps:
 
     def _row_project(self, call: RowProject, matrix: Matrix, _batch: DeviceBatch, _count: int) -> None:
         view, norm = self._places.view, call.norm
-        row_linear(
+        matrix.multiply_row(
             view(call.out, 1),
             view(call.reads[0], 1),
-            matrix.numbers,
-            None if matrix.scales is None else matrix.scales.view(-1),
-            matrix.bias,
+            self._common.linear_workspace,
             view(call.reads[1], 1) if call.has_residual else None,
             None if norm is None else self._common.weights.vector(norm.weight),
             0.0 if norm is None else norm.epsilon,

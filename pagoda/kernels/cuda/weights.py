@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, StoredWeight, Weight
+from pagoda.kernels.base import RANDOM_DEVIATION, RANDOM_FORMAT, Arithmetic, StoredWeight, Weight
 from pagoda.kernels.cuda.counting import NOWHERE, bytes_of
+from pagoda.kernels.cuda.narrow_linear import narrow, narrow_bytes
 from pagoda.kernels.cuda.upload import Uploader
 
 LARGEST_FP8 = 448.0
@@ -25,6 +26,7 @@ class DeviceWeights:
         # The weights are kept beside their copies, or their ids could be given to other objects.
         self._matrices: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor]] = {}
         self._bytes: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor, torch.Tensor]] = {}
+        self._narrow: dict[tuple[int, ...], tuple[Sequence[Weight], int, torch.Tensor, torch.Tensor]] = {}
         self._biases: list[torch.Tensor] = []
 
     def vector(self, weight: Weight) -> torch.Tensor:
@@ -53,8 +55,18 @@ class DeviceWeights:
         _, numbers, scales = self._bytes[key]
         return numbers, scales
 
+    def narrow_matrix(self, weights: Sequence[Weight], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Words of so many bits a number, and the scales of their groups."""
+        key = tuple(map(id, weights))
+        if key not in self._narrow:
+            dense = self._upload(weights, self.dtype)
+            self._uploader.wait()
+            self._narrow[key] = (weights, bits, *narrow(dense, bits))
+        return self._narrow[key][2:]
+
     def num_bytes(self) -> int:
         kept = [tensor for _, tensor in self._matrices.values()]
+        kept += [tensor for _, _, *tensors in self._narrow.values() for tensor in tensors]
         in_bytes = [tensor for _, numbers, scales in self._bytes.values() for tensor in (numbers, scales)]
         return bytes_of(*kept, *in_bytes, *self._biases)
 
@@ -67,9 +79,16 @@ class DeviceWeights:
         num_elements = math.prod(weight.shape)
         if any(weight is own for weights, *_ in self._bytes.values() for own in weights):
             return StoredWeight(num_elements + SCALE_BYTES * weight.shape[0], "fp8")
+        for weights, bits, *_ in self._narrow.values():
+            if any(weight is own for own in weights):
+                return StoredWeight(narrow_bytes(weight.shape[0], weight.shape[1], bits), self._arithmetic)
         is_vector = len(weight.shape) == 1 and (id(weight), hash(torch.float32)) in self._matrices
         dtype = torch.float32 if is_vector else self.dtype
-        return StoredWeight(num_elements * dtype.itemsize, "bf16" if self.dtype == torch.bfloat16 else "f32")
+        return StoredWeight(num_elements * dtype.itemsize, self._arithmetic)
+
+    @property
+    def _arithmetic(self) -> Arithmetic:
+        return "bf16" if self.dtype == torch.bfloat16 else "f32"
 
     def _get(self, weights: tuple[Weight, ...], dtype: torch.dtype) -> torch.Tensor:
         key = (*map(id, weights), hash(dtype))

@@ -56,12 +56,23 @@ def children_of(owner: object) -> Iterator[object]:
         yield from (getattr(owner, name) for name in names if hasattr(owner, name))
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("quantization", ["none", "fp8"])
+@pytest.mark.parametrize(
+    ("quantization", "deterministic", "kv_cache_type"),
+    [
+        ("none", False, "auto"),
+        ("none", True, "fp8"),
+        ("fp8", False, "fp8"),
+        ("fp8", True, "auto"),
+        ("int8", False, "auto"),
+        ("int4", False, "fp8"),
+    ],
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_line_is_what_its_owner_took(family: str, quantization: str, deterministic: bool, tmp_path: Path) -> None:
+def test_every_line_is_what_its_owner_took(
+    family: str, quantization: str, deterministic: bool, kv_cache_type: str, tmp_path: Path
+) -> None:
     model = make_family(family, tmp_path)
-    builder = CudaBuilder(model, "float32", quantization, DEVICE, deterministic)
+    builder = CudaBuilder(model, "float32", quantization, DEVICE, deterministic, kv_cache_type)
     settings = config(max_model_len=100, num_pages=40)
     _, memory = plan_on_device(settings, model, builder, 8 * GIBIBYTE)
     builder.load(memory, device_sizes(settings))

@@ -29,9 +29,17 @@ class Decode:
     """One case on the device and in the twin."""
 
     def __init__(
-        self, case: RaggedCase, num_heads: int, window: int, kind: str = "f32", split_len: int = 32, seed: int = 8
+        self,
+        case: RaggedCase,
+        num_heads: int,
+        window: int,
+        kind: str = "f32",
+        split_len: int = 32,
+        seed: int = 8,
+        page_dtype: torch.dtype | None = None,
     ) -> None:
         self.case, self.window, self.kind = case, window, kind
+        self.page_dtype = page_dtype or DTYPES[kind]
         num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
         queries = np.random.default_rng(seed).standard_normal((num_rows, num_heads, head_dim), np.float32)
         self.queries = rounded(queries, DTYPES[kind])
@@ -45,8 +53,8 @@ class Decode:
         decode_attention(
             out,
             on_device(self.queries[picked], dtype),
-            on_device(self.case.pages.keys, dtype),
-            on_device(self.case.pages.values, dtype),
+            on_device(self.case.pages.keys, self.page_dtype),
+            on_device(self.case.pages.values, self.page_dtype),
             on_device(self.case.batch.page_tables[1][picked]),
             on_device(self.case.batch.context_lens[picked]),
             SCALE,
@@ -59,7 +67,7 @@ class Decode:
         return out
 
     def expected(self) -> np.ndarray:
-        pages = rounded_pages(self.case.pages, DTYPES[self.kind])
+        pages = rounded_pages(self.case.pages, self.page_dtype)
         return ReferenceOperators().attention(self.queries, pages, self.case.batch, 1, SCALE, self.window)
 
 
@@ -72,6 +80,13 @@ def rows(*context_lens: int) -> list[Row]:
 def test_types_and_groups_of_heads(kind: str, group: int):
     case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
     decode = Decode(case, 2 * group, 0, kind)
+    assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_pages_in_float8(kind: str):
+    case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
+    decode = Decode(case, 8, 0, kind, page_dtype=torch.float8_e4m3fn)
     assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
 
 

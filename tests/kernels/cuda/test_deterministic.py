@@ -53,5 +53,5 @@ def test_a_matrix_and_its_workspace():
     bias = generator.standard_normal(40, np.float32)
     matrix = FixedMatrix(on_device(numbers), bias=on_device(bias))
     out = poisoned((3, 40), torch.float32)
-    matrix.multiply(on_device(x), out, workspace_for([matrix], torch.device(DEVICE)))
+    matrix.multiply(on_device(x), out, workspace_for([matrix], torch.device(DEVICE), torch.float32))
     assert_close(out, linear(x, numbers, bias, np.float64), 1e-5)

@@ -44,17 +44,24 @@ def workspace_for(case: RaggedCase, group: int) -> DecodeWorkspace:
 
 
 def run(
-    case: RaggedCase, queries: np.ndarray, group: int, window: int, dtype: torch.dtype, num_programs: int = 0
+    case: RaggedCase,
+    queries: np.ndarray,
+    group: int,
+    window: int,
+    dtype: torch.dtype,
+    num_programs: int = 0,
+    page_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`num_programs` of 0: one program takes all splits."""
+    page_dtype = page_dtype or dtype
     padding = np.full((3, *queries.shape[1:]), np.nan, np.float32)
     out = poisoned((len(queries) + 3, *queries.shape[1:]), dtype)
     workspace = workspace_for(case, group) if num_programs else None
     kernel.fixed_attention(
         out,
         on_device(np.concatenate([queries, padding]), dtype),
-        on_device(case.pages.keys, dtype),
-        on_device(case.pages.values, dtype),
+        on_device(case.pages.keys, page_dtype),
+        on_device(case.pages.values, page_dtype),
         on_device(case.batch.page_tables[1]),
         on_device(case.batch.row_starts),
         on_device(case.batch.context_lens),
@@ -74,6 +81,15 @@ def check(case: RaggedCase, group: int, window: int, kind: str = "f32", num_prog
     out = run(case, queries, group, window, dtype, num_programs)
     expected = ReferenceOperators().attention(queries, rounded_pages(case.pages, dtype), case.batch, 1, SCALE, window)
     assert_close(out, expected, TOLERANCES[kind] * max(1, queries.shape[2] / 128))
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_pages_in_float8(kind: str):
+    case, dtype = make_case(MIXED, 16, 2, 16, 0, seed=1), torch.float8_e4m3fn
+    queries = rounded(queries_of(case, 4), DTYPES[kind])
+    out = run(case, queries, 4, 0, DTYPES[kind], page_dtype=dtype)
+    expected = ReferenceOperators().attention(queries, rounded_pages(case.pages, dtype), case.batch, 1, SCALE, 0)
+    assert_close(out, expected, TOLERANCES[kind])
 
 
 @pytest.mark.parametrize("kind", DTYPES)

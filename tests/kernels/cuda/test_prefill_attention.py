@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from pagoda.kernels.cuda import prefill_attention as kernel
 from pagoda.kernels.cuda.tiles import page_tiles
@@ -22,16 +23,23 @@ SCALE = 0.3
 
 
 def check(
-    case: RaggedCase, group: int, window: int, kind: str = "f32", tile: int | None = 32, whole: bool = False
+    case: RaggedCase,
+    group: int,
+    window: int,
+    kind: str = "f32",
+    tile: int | None = 32,
+    whole: bool = False,
+    page_dtype: torch.dtype | None = None,
 ) -> None:
     dtype = DTYPES[kind]
+    page_dtype = page_dtype or dtype
     _, _, num_kv_heads, head_dim = case.pages.keys.shape
     num_tokens, padding = len(case.batch.token_ids), 3
     queries = np.random.default_rng(8).standard_normal((num_tokens, num_kv_heads * group, head_dim), np.float32)
     queries = rounded(queries, dtype)
     padded = np.concatenate([queries, np.full((padding, *queries.shape[1:]), np.nan, np.float32)])
     out = poisoned(padded.shape, dtype)
-    keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
+    keys, values = on_device(case.pages.keys, page_dtype), on_device(case.pages.values, page_dtype)
     kernel.prefill_attention(
         out,
         on_device(padded, dtype),
@@ -46,7 +54,7 @@ def check(
         tile=None if tile is None else kernel.PrefillTile(tile, 16, 4, 2),
         tiles=page_tiles(keys, values, 16) if whole else None,
     )
-    pages = rounded_pages(case.pages, dtype)
+    pages = rounded_pages(case.pages, page_dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, window)
     assert_close(out[:num_tokens], expected, TOLERANCES[kind])
     assert np.isnan(to_numpy(out[num_tokens:])).all()
@@ -59,6 +67,12 @@ MIXED = [Row(0, 30), Row(21, 17), Row(0, 1), Row(40, 1)]
 @pytest.mark.parametrize("group", [1, 3, 4])
 def test_types_and_groups_of_heads(kind: str, group: int):
     check(make_case(MIXED, 16, 2, 16, 0, seed=1), group, 0, kind)
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_pages_in_float8(kind: str, whole: bool):
+    check(make_case(MIXED, 16, 2, 16, 0, seed=1), 4, 0, kind, whole=whole, page_dtype=torch.float8_e4m3fn)
 
 
 @pytest.mark.parametrize(("page_size", "window"), [(1, 0), (32, 1), (16, 7), (64, 16), (32, 50), (16, 0)])

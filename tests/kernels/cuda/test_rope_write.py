@@ -8,7 +8,7 @@ from pagoda.kernels.base import RopeFrequencies
 from pagoda.kernels.cuda.rope_write import HeadNorms, rope_write
 from pagoda.kernels.reference.norm import rms_norm
 from pagoda.kernels.reference.rope import rope, rope_table
-from tests.kernels.cuda.device import assert_close, on_device, poisoned, to_numpy
+from tests.kernels.cuda.device import assert_close, needs_float8_rounding, on_device, poisoned, to_numpy
 
 PAGE_SIZE = 4
 EPSILON = 1e-5
@@ -52,3 +52,23 @@ def test_queries_are_turned_and_keys_and_values_lie_in_their_pages(
         found = to_numpy(stored)
         np.testing.assert_allclose(found[pages, slots][is_real], expected[is_real], rtol=0, atol=1e-5)
         assert np.isnan(found).all(axis=(2, 3)).sum() == 8 * PAGE_SIZE - is_real.sum(), "a token went elsewhere"
+
+
+@needs_float8_rounding
+def test_keys_and_values_rounded_to_float8() -> None:
+    """Numbers beyond the largest float8 become that one."""
+    generator = np.random.default_rng(4)
+    x = generator.standard_normal((len(POSITIONS), 4 * 16), np.float32)
+    x[0, -16:] = 1e4
+    every = rope_table(np.arange(8, dtype=np.int32), RopeFrequencies(np.ones(8, np.float32), False))
+    tables = on_device(every.cos), on_device(every.sin)
+    places = (on_device(POSITIONS), on_device(ENTRIES), on_device(CONTEXT_LENS), on_device(TABLES))
+    found = []
+    for dtype in (torch.float32, torch.float8_e4m3fn):
+        queries = poisoned((len(POSITIONS), 2, 16), torch.float32)
+        keys, values = (torch.zeros((8, PAGE_SIZE, 1, 16), device=queries.device).to(dtype) for _ in range(2))
+        rope_write(queries, keys, values, on_device(x), *tables, False, None, *places)
+        found.append(torch.stack([keys.float(), values.float()]).cpu())
+    plain, narrow = found
+    expected = plain.clamp(-448, 448).to(torch.float8_e4m3fn).float()
+    assert plain.max() > 448 and torch.equal(narrow, expected)

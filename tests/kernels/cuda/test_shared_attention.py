@@ -27,9 +27,9 @@ PAGE_SIZE = 16
 
 
 @pytest.fixture(autouse=True)
-def short_shared_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_shared_units(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (decode, shared):
-        monkeypatch.setattr(module, "SHARED_SPLIT_LEN", 48)
+        monkeypatch.setattr(module, "SHARED_UNIT", 48)
 
 
 def share(case: RaggedCase, groups: list[list[int]], shared_pages: list[int]) -> SharedRows:
@@ -45,16 +45,23 @@ def share(case: RaggedCase, groups: list[list[int]], shared_pages: list[int]) ->
 
 
 def check(
-    case: RaggedCase, rows: SharedRows, heads: int, kind: str = "f32", programs: int = 4, whole: bool = False
+    case: RaggedCase,
+    rows: SharedRows,
+    heads: int,
+    kind: str = "f32",
+    pieces: int | None = 4,
+    whole: bool = False,
+    page_dtype: torch.dtype | None = None,
 ) -> None:
     dtype = DTYPES[kind]
+    page_dtype = page_dtype or dtype
     num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
     queries = np.random.default_rng(8).standard_normal((num_rows, num_kv_heads * heads, head_dim), np.float32)
     queries = rounded(queries, dtype)
     longest = int(case.batch.context_lens.max())
     workspace = decode_workspace(num_rows, queries.shape[1], num_kv_heads, head_dim, longest, DEVICE, 32)
     out = poisoned(queries.shape, dtype)
-    keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
+    keys, values = on_device(case.pages.keys, page_dtype), on_device(case.pages.values, page_dtype)
     shared_attention(
         out,
         on_device(queries, dtype),
@@ -65,12 +72,12 @@ def check(
         rows,
         SCALE,
         workspace,
-        programs_per_group=programs,
+        pieces=pieces,
         lines_in_tile=16,
         block_tokens=16,
         tiles=page_tiles(keys, values, 16) if whole else None,
     )
-    pages = rounded_pages(case.pages, dtype)
+    pages = rounded_pages(case.pages, page_dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, 0)
     assert_close(out, expected, TOLERANCES[kind])
     assert not workspace.num_done.any()
@@ -93,10 +100,17 @@ def test_whole_tiles_of_pages(kind: str):
     check(case, share(case, [[0, 1], [4, 3]], [7, 5]), 4, kind, whole=True)
 
 
-@pytest.mark.parametrize("programs", [1, 2, 8])
-def test_a_group_larger_than_a_tile(programs: int):
+@pytest.mark.parametrize("whole", [False, True])
+def test_pages_in_float8(whole: bool):
+    case = new_case(120, 130, 17, 90, 101, 40)
+    groups = share(case, [[0, 1], [4, 3]], [7, 5])
+    check(case, groups, 4, "bf16", whole=whole, page_dtype=torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 8, None])
+def test_a_group_larger_than_a_tile(pieces: int | None):
     case = new_case(*range(113, 123))
-    check(case, share(case, [list(range(9, -1, -1))], [7]), 4, programs=programs)
+    check(case, share(case, [list(range(9, -1, -1))], [7]), 4, pieces=pieces)
 
 
 def test_empty_groups_and_one_token_of_its_own():
