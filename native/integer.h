@@ -46,8 +46,8 @@ constexpr int64_t READY_COLUMNS = 640;  // if the weight has no more, all are ma
 constexpr int64_t SOME_COLUMNS = 512;   // else so many
 
 inline int64_t outlier_floats(int64_t num_columns, int64_t num_tokens) {
-    const int64_t values = MOST_READY_GROUPS * 16 * (num_columns + 1), slots = 2 * num_columns + 1;
-    return values + slots + num_tokens + 1 + 2 * num_tokens * most_outliers(num_columns);
+    const int64_t values = MOST_READY_GROUPS * 16 * (num_columns + 1), starts = 2 * num_tokens + 3;
+    return values + num_columns + starts + 3 * num_tokens * most_outliers(num_columns);
 }
 
 inline int64_t integer_scratch(int64_t num_columns, int64_t num_tokens) {
