@@ -43,8 +43,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     """Tokens in a page of the KV cache; on CUDA 64."""
     kv_cache_type: Literal["auto", "f32", "f16", "int8", "fp8"] = "auto"
-    """How keys and values are kept: singles, halves, or bytes with scales; auto: f16 with compute int8, else f32.
-    On CUDA: auto, what is computed in; or fp8."""
+    """How keys and values are kept; auto: f16 with compute int8, else f32; on CUDA as computed; fp8 needs CUDA."""
     gpu_memory_utilization: float = 0.5
     """Share of the device's free memory that weights and cache may take, main memory on a CPU; on CUDA 0.9."""
     num_pages: int | None = None
