@@ -19,7 +19,7 @@ from pagoda.core.request import Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.decoding import SeedSource
 from pagoda.engine.loop import EngineLoop
-from pagoda.engine.messages import AddRequest, Embedded, NewTokens
+from pagoda.engine.messages import AddRequest, Embedded, NewTokens, PromptScores
 from pagoda.executor import LocalExecutor, PageStore, WorkerRows
 from pagoda.executor.cuda.build import CudaBuilder
 from pagoda.executor.cuda.parts import DeviceSizes
@@ -52,11 +52,12 @@ def make_loop(model: Model, executor: object, num_pages: int = 40) -> EngineLoop
     )
 
 
-def cuda_loop(model: Model, num_pages: int = 40) -> EngineLoop:
-    builder = CudaBuilder(model, "float32", device=DEVICE)
+def cuda_loop(model: Model, num_pages: int = 40, quantization: str = "none", warms_up: bool = True) -> EngineLoop:
+    builder = CudaBuilder(model, "float32", quantization, DEVICE)
     builder.load(memory_for(model, num_pages), DeviceSizes(NUM_ROWS, BUDGET, PAGE_SIZE))
     executor = builder.make_executor(())
-    executor.warm_up()
+    if warms_up:
+        executor.warm_up()
     return make_loop(model, executor, num_pages)
 
 
@@ -135,6 +136,37 @@ def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -
     model = make_family(family, tmp_path)
     requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=12))
     assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+def distances_to_the_best(model: Model, tokens: tuple[int, ...]) -> tuple[np.ndarray, float]:
+    """By the reference: how far the log-probability of each token, after the first, lies below the likeliest one's; and
+    how far the tenth does on the average."""
+    sampling = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=10)
+    loop = plain_loop(model)
+    loop.inbox.append(AddRequest(Request(request_id="r", prompt_token_ids=tokens, sampling=sampling)))
+    found = []
+    while loop.has_work:
+        for update in loop.step():
+            if isinstance(update, PromptScores):
+                found += [one for _, one in update.scores]
+    distances = [max(one.top_logprobs) - one.logprob for one in found]
+    return np.array(distances), float(np.mean([max(one.top_logprobs) - min(one.top_logprobs) for one in found]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quantization", ["int8", "int4"] if DEVICE == "cuda" else ["int4"])
+@pytest.mark.parametrize("count", [1, 3] if DEVICE == "cuda" else [1])
+def test_narrow_weights_choose_what_the_reference_nearly_chooses(quantization: str, count: int, tmp_path: Path) -> None:
+    """One row is multiplied by the words themselves, several and prompts by the widened matrix."""
+    model = make_family("llama", tmp_path)
+    num_tokens = 8 if DEVICE == "cuda" else 3
+    requests = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=num_tokens), count)
+    found = answers(cuda_loop(model, quantization=quantization, warms_up=DEVICE == "cuda"), requests)
+    for request in requests:
+        answer = found[request.request_id, 0]
+        distances, spread = distances_to_the_best(model, (*request.prompt_token_ids, *answer))
+        assert len(answer) == num_tokens
+        assert distances[-num_tokens:].mean() < (0.1 if quantization == "int8" else 0.5) * spread
 
 
 @pytest.mark.slow
