@@ -161,9 +161,10 @@ def test_a_question_is_answered_between_two_steps(talk):
             await place.remote.ask(WhyQuestion("call"))
         process = place.start_engine()
         await place.ready()
-        waiting = asyncio.create_task(last(place.stream("call-0", LONG)))
+        asked = place.stream("call-0", LONG)
         other = place.stream("other", LONG)
-        await anext(other)
+        await asyncio.gather(anext(asked), anext(other))  # one that the engine has yet to take has no story
+        waiting = asyncio.create_task(last(asked))
         content = await place.remote.ask(WhyQuestion("call"))
         assert isinstance(content, Stories) and not waiting.done()
         assert [story.request_id for story in content.stories] == ["call-0"]
