@@ -1,4 +1,5 @@
-"""Two hundred steps of a small model for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw.
+"""Two hundred steps of a small model for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw,
+weights and pages of every format.
 
 compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
 """
@@ -15,6 +16,8 @@ from benchmarks.gpu.models import QWEN_06B, write_folder
 from pagoda import LLM, SamplingParams
 
 NUM_STEPS = 200
+# Weights, and pages.
+FORMATS = [("none", "auto"), ("fp8", "auto"), ("int8", "auto"), ("int4", "auto"), ("none", "fp8")]
 SMALL: dict[str, Any] = {
     **QWEN_06B,
     "vocab_size": 1000,
@@ -44,12 +47,13 @@ def main() -> int:
     ]
     num_steps = 0
     with tempfile.TemporaryDirectory() as folder:
-        for quantization in ("none", "fp8"):
+        for quantization, kv_cache_type in FORMATS:
             llm = LLM(
                 write_folder(SMALL, Path(folder)),
                 device="cuda",
                 load_format="dummy",
                 quantization=quantization,
+                kv_cache_type=kv_cache_type,
                 max_model_len=512,
                 max_num_seqs=16,
                 max_num_batched_tokens=256,
@@ -65,7 +69,7 @@ def main() -> int:
                 outputs = llm.generate(texts, sampling, use_tqdm=False)
                 assert all(len(output.outputs[0].token_ids) == 60 for output in outputs)
                 num_steps += llm.engine.loop.counters.num_steps
-    print(f"{num_steps} steps, {2 * len(texts)} requests, all answered in full")
+    print(f"{num_steps} steps, {len(FORMATS) * len(texts)} requests, all answered in full")
     return 0 if num_steps >= NUM_STEPS else 1
 
 
