@@ -16,6 +16,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
-from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import page_tiles
 
@@ -143,10 +144,10 @@ def check_decode(out, q, keys, values, table, lens) -> None:
 
 
 def shared_cases(variants: bool) -> Iterator[Case]:
-    tiles = [{}]
+    tiles: list[dict[str, Any]] = [{}]
     if variants:
-        for lines in (64, 128, 256):
-            tiles += [{"lines_in_tile": lines, "num_stages": stages} for stages in (2, 3, 4)]
+        for lines, warps, pieces in ((64, 4, 1), (64, 4, 2), (128, 4, 2), (128, 8, 2), (128, 4, 4)):
+            tiles += [{"tile": SharedTile(lines, 64, warps, stages), "pieces": pieces} for stages in (2, 3, 4)]
     for rows, shared_len, own in ((256, 2048, 192), (256, 512, 192), (32, 2048, 192)):
         flops = 4 * rows * shared_len * 32 * 128
         for tile in tiles:
@@ -155,7 +156,7 @@ def shared_cases(variants: bool) -> Iterator[Case]:
             yield Case("shared", name, make, (rows * own + shared_len) * 8 * 512, flops)
 
 
-def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, int]) -> list[Launch]:
+def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, Any]) -> list[Launch]:
     workspace = decode_workspace(rows, 32, 8, 128, shared_len + own, "cuda")
     q, out = (torch.randn((rows, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
     keys, values, table = paged(rows, shared_len + own, 8, 128)

@@ -25,8 +25,9 @@ from pagoda.engine.progress import BatchProgress
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
 Params = SamplingParams | Sequence[SamplingParams] | None
-# Requests that are taken in between two steps, by the clock.
-OPENING_SECONDS = 0.015
+# A device that computes beside the host has its first step as soon as there are tokens for one. To take in requests takes the
+# host time, so between two steps as many come as would fill so many: few enough not to hold up the next.
+STEPS_OPENED = 16
 
 
 class LLM:
@@ -184,11 +185,16 @@ class LLM:
         return output
 
     def _open_some(self, waiting: deque[tuple[Request, str | None]]) -> list[RequestOutput]:
-        """All of them; where steps run beside the host, as many as a moment allows, so that the first need not wait."""
-        until = time.monotonic() + OPENING_SECONDS if self._engine.loop.executor.lateness else math.inf
+        """All of them; where steps run beside the host, first enough for one step, then for some."""
+        executor = self._engine.loop.executor
+        num_tokens = math.inf
+        if executor.lateness:
+            num_tokens = (STEPS_OPENED if executor.num_in_flight else 1) * self._engine.config.max_num_batched_tokens
         opened = []
-        while waiting and time.monotonic() < until:
-            opened.append(self._open(*waiting.popleft()))
+        while waiting and num_tokens > 0:
+            request, text = waiting.popleft()
+            num_tokens -= len(request.prompt_token_ids)
+            opened.append(self._open(request, text))
         return opened
 
     def _lone_turn(self) -> list[RequestOutput]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from transformers import PreTrainedModel
 
 from pagoda import LLM, SamplingParams
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
+from pagoda.engine.llm import STEPS_OPENED
 from tests.engine.conftest import END, KERNELS, VOCAB_SIZE, MakeLLM
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -299,6 +302,31 @@ def test_priorities_decide_who_goes_first(make_llm: MakeLLM):
     outputs = llm.generate(["a", "b", "c"], GREEDY, priority=[3, 1, 2])
     started = [output.metrics.first_scheduled_time for output in outputs]
     assert started[1] < started[2] < started[0]
+
+
+class DeviceApart:
+    """Computes beside the host; nothing of it but that is asked here."""
+
+    lateness = 1
+    num_in_flight = 0
+
+
+def test_a_device_without_work_gets_a_step_before_all_are_opened(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    length = 16
+    per_step = -(-llm.engine.config.max_num_batched_tokens // length)
+    request = llm._reader.request([5] * length, SamplingParams(max_tokens=1))
+    count = (STEPS_OPENED + 2) * per_step
+    waiting = deque((structs.replace(request, request_id=str(number)), None) for number in range(count))
+    device = DeviceApart()
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.engine.loop, "executor", device)
+        assert len(llm._open_some(waiting)) == per_step
+        device.num_in_flight = 1
+        assert len(llm._open_some(waiting)) == STEPS_OPENED * per_step
+    assert len(llm._open_some(waiting)) == per_step  # without a device apart nothing is gained by waiting
+    while llm.engine.loop.has_work:
+        llm._turn()
+    assert not len(llm._outputs)
 
 
 def test_preempt_changes_no_answer(llm: LLM):

@@ -229,7 +229,8 @@ def _decode(
     EARLY: tl.constexpr,
 ):
     launch_dependents(EARLY)
-    if not IS_FRESH:
+    # Beside a kernel that is at work on what rows share, all there is to wait for is what that one finds.
+    if not IS_FRESH and shared_lens is None:
         wait_for_earlier(EARLY)
     kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
@@ -281,12 +282,6 @@ def _decode(
         top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
         total = tl.zeros([HEAD_BLOCK], tl.float32)
         mixed = tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], tl.float32)
-        if split == 0:
-            for shared_split in range(num_shared):
-                slots = (row.to(tl.int64) * max_splits + shared_split) * num_kv_heads * GROUP + first_head + heads
-                top, total, mixed = _take_in(
-                    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
-                )
         if IS_FRESH:  # noqa: SIM102 - known when the kernel is built
             if split == num_splits - 1:
                 _write_last(
@@ -303,6 +298,14 @@ def _decode(
             scores = score(queries, key_tile)
             scores = tl.where(is_held[None, :], scores, -float("inf"))
             top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
+        if shared_lens is not None:  # noqa: SIM102 - known when the kernel is built
+            if split == 0:
+                wait_for_earlier(EARLY)
+                for shared_split in range(num_shared):
+                    slots = (row.to(tl.int64) * max_splits + shared_split) * num_kv_heads * GROUP + first_head + heads
+                    top, total, mixed = _take_in(
+                        split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
+                    )
         mixed = mixed / total[:, None]
         if num_splits == 1:
             tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)

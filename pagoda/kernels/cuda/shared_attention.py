@@ -36,6 +36,19 @@ GROUPS_TOGETHER = 64
 PROGRAMS_IN_ALL = 264
 
 
+@dataclass(frozen=True)
+class SharedTile:
+    """Lines of queries (a row times a head) and tokens that a program multiplies, and how it is run."""
+
+    lines: int
+    block_tokens: int
+    num_warps: int
+    num_stages: int
+
+
+SHARED_TILE = SharedTile(64, 64, 4, 4)
+
+
 @dataclass(frozen=True, eq=False)
 class SharedRows:
     """Which rows begin alike. Group g has the rows members[starts[g]:starts[g + 1]] and may be empty.
@@ -61,9 +74,7 @@ def shared_attention(
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
     pieces: int | None = None,
-    lines_in_tile: int = 64,
-    block_tokens: int = 64,
-    num_stages: int = 4,
+    tile: SharedTile = SHARED_TILE,
     tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
     """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
@@ -76,7 +87,8 @@ def shared_attention(
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    rows_in_tile = max(1, lines_in_tile // group_block)
+    rows_in_tile = max(1, tile.lines // group_block)
+    block_tokens = tile.block_tokens
     if tiles is not None and tiles.fits(page_size, tiles.block_tokens):
         block_tokens = tiles.block_tokens
     else:
@@ -117,8 +129,8 @@ def shared_attention(
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
         EARLY=LAUNCHES_EARLY,
-        num_warps=8 if lines_in_tile >= 128 else 4,
-        num_stages=num_stages,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
         **EARLY_LAUNCH,
     )
     apart = decode_attention(
@@ -173,8 +185,8 @@ def _shared(
     WHOLE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    launch_dependents(EARLY)
     wait_for_earlier(EARLY)
+    launch_dependents(EARLY)  # not before: the next kernel reads what earlier ones wrote, and does not wait for that
     kv_head, tile, piece = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads = tl.num_programs(0)
     owner = find_owner(starts, num_groups, tile, ROWS, GROUPS_TOGETHER)

@@ -7,7 +7,7 @@ import torch
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
 from pagoda.kernels.cuda.decode_attention import decode_workspace
-from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import page_tiles
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
@@ -73,8 +73,7 @@ def check(
         SCALE,
         workspace,
         pieces=pieces,
-        lines_in_tile=16,
-        block_tokens=16,
+        tile=SharedTile(16, 16, 4, 4),
         tiles=page_tiles(keys, values, 16) if whole else None,
     )
     pages = rounded_pages(case.pages, page_dtype)
