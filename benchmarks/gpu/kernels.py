@@ -20,8 +20,14 @@ from typing import Any
 
 import torch
 
-from pagoda.kernels.cuda.attention import FEWEST_PROGRAMS, TILE_TOKENS
-from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_split_len, decode_workspace
+from pagoda.kernels.cuda.attention import TILE_TOKENS
+from pagoda.kernels.cuda.decode_attention import (
+    FEWEST_PROGRAMS,
+    DecodeTile,
+    decode_attention,
+    decode_cuts,
+    decode_workspace,
+)
 from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
 from pagoda.kernels.cuda.fixed_linear import FixedTile, fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
@@ -109,7 +115,7 @@ def decode_cases(variants: bool) -> Iterator[Case]:
     few = [DecodeTile(*tile) for tile in ((64, 2, 1), (64, 4, 2), (32, 2, 2), (32, 1, 2))]
     shapes = [(256, 300, 600, 32), (256, 300, 600, 16), (64, 1024, 1024, 32), (8, 8192, 8192, 32)]
     for rows, low, high, heads in [*shapes, (1, 384, 384, 32), (1, 384, 384, 16), (8, 384, 384, 32)]:
-        split_len = decode_split_len(rows, high)
+        split_len = decode_cuts(rows, high)[-1].split_len
         tiles: list[DecodeTile | None] = [None]
         if variants:
             tiles += few if split_len < 512 else many

@@ -25,8 +25,8 @@ from pagoda.engine.progress import BatchProgress
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
 Params = SamplingParams | Sequence[SamplingParams] | None
-# A device that computes beside the host has its first step as soon as there are tokens for one. To take in requests takes the
-# host time, so between two steps as many come as would fill so many: few enough not to hold up the next.
+# A device that computes beside the host has its first step as soon as there are tokens for one. To take in requests
+# takes the host time, so between two steps as many come as would fill so many: few enough not to hold up the next.
 STEPS_OPENED = 16
 
 

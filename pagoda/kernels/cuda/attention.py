@@ -10,21 +10,21 @@ import torch
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.counting import bytes_of
-from pagoda.kernels.cuda.decode_attention import SPLIT_LEN, DecodeWorkspace, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import (
+    DecodeCut,
+    DecodeWorkspace,
+    decode_attention,
+    decode_cuts,
+    decode_workspace,
+)
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
 from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.rope_write import FreshHeads
 from pagoda.kernels.cuda.shared_attention import shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles, page_tiles
 
-# Programs that fill the device twice over; rows that have fewer of their own are cut finer.
+# Programs that fill the device twice over.
 PROGRAMS_IN_ALL = 1056
-# With one a row the longest are at work when all others are done: 90 % of the read rate, and 100 % with four.
-FEWEST_PROGRAMS = 4
-# So few rows are cut finely, as far as the pieces of the longest are soon put together again.
-FEW_ROWS = 8
-FEW_ROWS_SPLIT = 64
-SHORT_CONTEXT = 8192
 # Keys and values that the copy engine fetches at once.
 TILE_TOKENS = 64
 
@@ -45,13 +45,13 @@ class Attention:
 
     def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape] = ()) -> None:
         self._device = device
-        self._max_rows = max_rows
         self._max_context = max_context
+        self._cuts = self._decode_cuts(max_rows, max_context)
         self._tiles: dict[int, PageTiles | None] = {}  # by where the keys lie
-        self._workspaces: dict[tuple[bool, int, int, int, int], DecodeWorkspace] = {}
+        self._workspaces: dict[tuple[DecodeCut, HeadShape], DecodeWorkspace] = {}
         for shape in sorted(set(shapes)):  # all that a step may need is made before the first
-            for num_rows in (1, max_rows):
-                self._workspace(num_rows, *shape)
+            for cut in self._cuts:
+                self._workspace(cut, shape)
 
     def __call__(
         self,
@@ -122,8 +122,9 @@ class Attention:
     ) -> list[Launch | None]:
         num_rows, num_heads = queries.shape[:2]
         num_kv_heads, head_dim = pages.keys.shape[2:]
-        workspace = self._workspace(num_rows, num_heads, num_kv_heads, head_dim)
-        programs_per_row = max(FEWEST_PROGRAMS, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
+        cut = self._cut(num_rows)
+        workspace = self._workspace(cut, HeadShape(num_heads, num_kv_heads, head_dim))
+        programs_per_row = max(cut.fewest_programs, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
         table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
         where = (out, queries, pages.keys, pages.values, table, context_lens)
         if batch.shared is not None and not window:
@@ -148,10 +149,15 @@ class Attention:
     def num_bytes(self) -> int:
         return bytes_of(*self._workspaces.values())
 
-    def _workspace(self, num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
-        is_few = num_rows <= FEW_ROWS and self._max_context <= SHORT_CONTEXT
-        key = (min(FEW_ROWS, self._max_rows) if is_few else self._max_rows, num_heads, num_kv_heads, head_dim)
-        if (is_few, *key) not in self._workspaces:
-            split_len = FEW_ROWS_SPLIT if is_few else SPLIT_LEN
-            self._workspaces[is_few, *key] = decode_workspace(*key, self._max_context, self._device, split_len)
-        return self._workspaces[is_few, *key]
+    @staticmethod
+    def _decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
+        return decode_cuts(max_rows, max_context)
+
+    def _cut(self, num_rows: int) -> DecodeCut:
+        return next(cut for cut in self._cuts if num_rows <= cut.most_rows)
+
+    def _workspace(self, cut: DecodeCut, shape: HeadShape) -> DecodeWorkspace:
+        if (cut, shape) not in self._workspaces:
+            made = decode_workspace(cut.most_rows, *shape, self._max_context, self._device, cut.split_len)
+            self._workspaces[cut, shape] = made
+        return self._workspaces[cut, shape]

@@ -11,6 +11,7 @@ takes a row's last split brings the new key and value into the pages first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -39,6 +40,7 @@ from pagoda.kernels.cuda.tiles import (
 )
 
 SPLIT_LEN = 512
+SHORT_CONTEXT = 8192
 # What rows share is cut at multiples of it.
 SHARED_UNIT = 512
 # tl.dot takes no fewer rows.
@@ -74,9 +76,26 @@ class DecodeWorkspace:
     num_done: torch.Tensor  # [rows, K] int32
 
 
-def decode_split_len(num_rows: int, max_context: int) -> int:
-    """The split length that is fastest on an H200: few short rows fill the device only when they are cut finely."""
-    return 64 if num_rows <= 8 and max_context <= 2048 else SPLIT_LEN
+class DecodeCut(NamedTuple):
+    """Up to so many rows are cut into splits of so many tokens; each row has at least so many programs."""
+
+    most_rows: int
+    split_len: int
+    fewest_programs: int
+
+
+# The quickest on an H200: few rows fill the device only when they are cut finely.
+FINER_CUTS = (DecodeCut(8, 64, 4), DecodeCut(64, 256, 8))
+# With one a row the longest are at work when all others are done: 90 % of the read rate, and 100 % with four.
+FEWEST_PROGRAMS = 4
+
+
+def decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
+    """By rows, the fewest first. The many pieces of a long row would take too long to put together again."""
+    finer = FINER_CUTS if max_context <= SHORT_CONTEXT else ()
+    fewer = [cut for cut in finer if cut.most_rows < max_rows]
+    last = (*finer, DecodeCut(max_rows, SPLIT_LEN, FEWEST_PROGRAMS))[len(fewer)]
+    return [*fewer, last._replace(most_rows=max_rows)]
 
 
 def decode_workspace(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.kernels.base import KVPages
-from pagoda.kernels.cuda.attention import PROGRAMS_IN_ALL, Attention
+from pagoda.kernels.cuda.attention import PROGRAMS_IN_ALL, Attention, HeadShape
 from pagoda.kernels.cuda.batch import DeviceBatch
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_workspace
+from pagoda.kernels.cuda.decode_attention import FEWEST_PROGRAMS, DecodeCut, DecodeWorkspace
 from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.linear import Matrix
@@ -61,7 +61,7 @@ class FixedAttention(Attention):
             where = (out, queries, pages.keys, pages.values, table)
             fixed_attention(*where, batch.row_starts, context_lens, scale, window)
             return
-        workspace = self._workspace(count, queries.shape[1], num_kv_heads, head_dim)
+        workspace = self._workspace(self._cut(count), HeadShape(queries.shape[1], num_kv_heads, head_dim))
         where = (out[:count], queries[:count], pages.keys, pages.values, table[:count])
         starts = batch.row_starts[: count + 1]
         fixed_attention(*where, starts, context_lens[:count], scale, window, workspace, programs_per_row)
@@ -69,10 +69,11 @@ class FixedAttention(Attention):
             where = (out[count:], queries[count:], pages.keys, pages.values, table[count:])
             fixed_attention(*where, batch.prompt_starts, context_lens[count:], scale, window)
 
-    def _workspace(self, _num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int) -> DecodeWorkspace:
-        """Of a shape there is one, for the most rows that still share out their splits."""
-        most = min(self._max_rows, max(1, PROGRAMS_IN_ALL // (2 * num_kv_heads)))
-        key = (most, num_heads, num_kv_heads, head_dim)
-        if (False, *key) not in self._workspaces:
-            self._workspaces[False, *key] = decode_workspace(*key, self._max_context, self._device, SPLIT_LEN)
-        return self._workspaces[False, *key]
+    @staticmethod
+    def _decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
+        return [DecodeCut(max_rows, SPLIT_LEN, FEWEST_PROGRAMS)]
+
+    def _workspace(self, cut: DecodeCut, shape: HeadShape) -> DecodeWorkspace:
+        """For the most rows that still share out their splits."""
+        most = max(1, PROGRAMS_IN_ALL // (2 * shape.num_kv_heads))
+        return super()._workspace(cut._replace(most_rows=min(cut.most_rows, most)), shape)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pagoda.kernels.base import RopeFrequencies
-from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import DecodeCut, DecodeTile, decode_attention, decode_cuts, decode_workspace
 from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kernels.reference.rope import rope_table
@@ -180,3 +180,13 @@ def test_pages_ordered_by_head_and_queries_inside_a_wider_row():
     table, lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
     decode_attention(out, wide[:, :4], keys, values, table, lens, SCALE, 0, decode.workspace)
     assert_close(out, decode.expected(), TOLERANCES["f32"])
+
+
+@pytest.mark.parametrize("max_rows", [1, 8, 9, 64, 300])
+@pytest.mark.parametrize("max_context", [64, 8192, 8193])
+def test_any_number_of_rows_has_a_cut(max_rows: int, max_context: int):
+    cuts = decode_cuts(max_rows, max_context)
+    assert cuts[-1].most_rows == max_rows
+    assert [cut.most_rows for cut in cuts] == sorted({cut.most_rows for cut in cuts})
+    assert [cut.split_len for cut in cuts] == sorted({cut.split_len for cut in cuts})
+    assert max_context <= 8192 or cuts == [DecodeCut(max_rows, 512, 4)]
