@@ -152,7 +152,7 @@ def check_decode(out, q, keys, values, table, lens) -> None:
 def shared_cases(variants: bool) -> Iterator[Case]:
     tiles: list[dict[str, Any]] = [{}]
     if variants:
-        for lines, warps, pieces in ((64, 4, 1), (64, 4, 2), (128, 4, 2), (128, 8, 2), (128, 4, 4)):
+        for lines, warps, pieces in ((64, 4, 1), (64, 4, 2), (128, 8, 1), (128, 8, 2), (128, 4, 2)):
             tiles += [{"tile": SharedTile(lines, 64, warps, stages), "pieces": pieces} for stages in (2, 3, 4)]
     for rows, shared_len, own in ((256, 2048, 192), (256, 512, 192), (32, 2048, 192)):
         flops = 4 * rows * shared_len * 32 * 128

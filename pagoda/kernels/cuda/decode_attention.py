@@ -33,9 +33,9 @@ from pagoda.kernels.cuda.tiles import (
     cut_shared,
     load_rows,
     pages_are_paired,
+    put_together,
     score,
     softmax_step,
-    take_split,
     token_offsets,
 )
 
@@ -138,8 +138,8 @@ def decode_attention(
     Pages are [pages, page size, K, E], or a view that orders the middle axes otherwise. `programs_per_row` times K
     programs work on each row; more than a row has splits are idle, with fewer each takes several. It does not change
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
-    a row are already in the workspace, as its first splits, at most `shared_pieces` (see shared_attention.py); the row
-    has others besides.
+    a row are left to the kernel before, which brings them into the workspace as its first splits, at most
+    `shared_pieces` (see shared_attention.py); the row has others besides. Whoever finishes a row puts it together.
     `fresh` heads take the place of q, and the last token of a row is still to be written to its page.
     What is given back may be launched again on other pages that lie alike.
     """
@@ -248,11 +248,15 @@ def _decode(
     EARLY: tl.constexpr,
 ):
     launch_dependents(EARLY)
-    # Beside a kernel that is at work on what rows share, all there is to wait for is what that one finds.
-    if not IS_FRESH and shared_lens is None:
-        wait_for_earlier(EARLY)
     kv_head, row, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_kv_heads, num_programs = tl.num_programs(0), tl.num_programs(2)
+    if shared_lens is not None:
+        # The kernel before is at work on what rows share, beside this one. It must have ended when this one has: one
+        # program waits for it, the last to start.
+        if (kv_head == num_kv_heads - 1) & (row == tl.num_programs(1) - 1) & (program == num_programs - 1):
+            wait_for_earlier(EARLY)
+    elif not IS_FRESH:
+        wait_for_earlier(EARLY)
     context_len = tl.load(context_lens + row)
     first = tl.where(window > 0, tl.maximum(context_len - window, 0), 0)
     num_shared = 0
@@ -317,36 +321,34 @@ def _decode(
             scores = score(queries, key_tile)
             scores = tl.where(is_held[None, :], scores, -float("inf"))
             top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
-        if shared_lens is not None:  # noqa: SIM102 - known when the kernel is built
-            if split == 0:
-                wait_for_earlier(EARLY)
-                for shared_split in range(num_shared):
-                    slots = (row.to(tl.int64) * max_splits + shared_split) * num_kv_heads * GROUP + first_head + heads
-                    top, total, mixed = _take_in(
-                        split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH
-                    )
         mixed = mixed / total[:, None]
-        if num_splits == 1:
+        if num_shared + num_splits == 1:
             tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)
         else:
             slots = (row.to(tl.int64) * max_splits + num_shared + split) * num_kv_heads * GROUP + first_head + heads
             tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
             tl.store(split_totals + slots, top + tl.log2(total), mask=is_head)
 
-    if num_splits > 1:
+    if num_shared + num_splits > 1:
         finished = (num_splits - program + num_programs - 1) // num_programs
         # All threads have stored before one of them says so; acq_rel makes the others' splits visible to the last.
         tl.debug_barrier()
         counter = num_done + row * num_kv_heads + kv_head
         before = tl.atomic_add(counter, finished, sem="acq_rel")
-        if before + finished == num_splits:
+        if before + finished == num_shared + num_splits:
             tl.store(counter, 0)
             group = tl.arange(0, GROUP_BLOCK)
-            slots = (row.to(tl.int64) * max_splits + num_shared) * num_kv_heads * GROUP + first_head + group
-            merged = _merge(
-                split_mixed, split_totals, slots, num_kv_heads * GROUP, num_splits, group < GROUP, lanes,
-                GROUP_BLOCK, WIDTH, WIDTH_BLOCK, MERGED_TOGETHER
-            )  # fmt: skip
+            slots = row.to(tl.int64) * max_splits * num_kv_heads * GROUP + first_head + group
+            if shared_lens is not None:  # as the kernel before does it where it comes last
+                merged = put_together(
+                    split_mixed, split_totals, slots, num_kv_heads * GROUP, num_shared + num_splits,
+                    num_shared + num_splits, group < GROUP, lanes, WIDTH, WIDTH_BLOCK
+                )  # fmt: skip
+            else:
+                merged = _merge(
+                    split_mixed, split_totals, slots, num_kv_heads * GROUP, num_splits, group < GROUP, lanes,
+                    GROUP_BLOCK, WIDTH, WIDTH_BLOCK, MERGED_TOGETHER
+                )  # fmt: skip
             merged_result = out + row.to(tl.int64) * out_row + (first_head + group)[:, None] * out_head + lanes[None, :]
             is_merged = (group < GROUP)[:, None] & (lanes < WIDTH)[None, :]
             tl.store(merged_result, merged.to(out.dtype.element_ty), mask=is_merged)
@@ -372,16 +374,6 @@ def _write_last(
     tl.store(keys + place, key.to(keys.dtype.element_ty), mask=is_lane)
     tl.store(values + place, value.to(values.dtype.element_ty), mask=is_lane)
     tl.debug_barrier()
-
-
-@triton.jit
-def _take_in(
-    split_mixed, split_totals, slots, is_head, is_number, lanes, top, total, mixed, WIDTH: tl.constexpr
-):  # fmt: skip
-    """A finished split out of the workspace, taken into a softmax under way."""
-    log_totals = tl.load(split_totals + slots, mask=is_head, other=0.0)
-    parts = tl.load(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mask=is_number, other=0.0)
-    return take_split(parts, log_totals, top, total, mixed)
 
 
 @triton.jit

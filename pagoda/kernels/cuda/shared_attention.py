@@ -2,7 +2,8 @@
 
 The pages that a group of rows shares are read once for a tile of its queries, many rows by all heads of a key/value
 head, instead of once a row. What comes out lies in the workspace of decode_attention as the first splits of each row;
-that kernel then goes on with the rest of every row.
+that kernel sees to the rest of every row at the same time: one multiplies while the other reads. Whichever finishes a
+row's last split puts them together.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from pagoda.kernels.cuda.tiles import (
     load_rows,
     page_row,
     pages_are_paired,
+    put_together,
     score,
     softmax_step,
     token_offsets,
 )
 
 GROUPS_TOGETHER = 64
-# Programs that fill the device. Every piece costs a round of the workspace, so there are no more than that takes.
-PROGRAMS_IN_ALL = 264
+# One for each multiprocessor: what that has left is for the kernel which reads the rest of the rows meanwhile.
+PROGRAMS_IN_ALL = 132
 
 
 @dataclass(frozen=True)
@@ -98,18 +100,23 @@ def shared_attention(
         pieces = max(1, PROGRAMS_IN_ALL // (num_kv_heads * triton.cdiv(num_rows, rows_in_tile)))
     pieces = min(pieces, workspace.mixed.shape[1])
     together: Launch | None = _shared[(num_kv_heads, num_tiles, pieces)](
+        out,
         q,
         k_pages,
         v_pages,
         page_table,
+        context_lens,
         shared.shared_lens,
         shared.members,
         shared.starts,
         len(shared.starts) - 1,
         workspace.mixed,
         workspace.log_totals,
+        workspace.num_done,
         scale * LOG2_E,
         workspace.mixed.shape[1],
+        out.stride(0),
+        out.stride(1),
         q.stride(0),
         q.stride(1),
         k_pages.stride(0),
@@ -125,6 +132,7 @@ def shared_attention(
         WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
         UNIT=SHARED_UNIT,
+        SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
@@ -153,18 +161,23 @@ def shared_attention(
 @quick
 @triton.jit(do_not_specialize=["num_groups", "max_splits"])
 def _shared(
+    out,
     q,
     k_pages,
     v_pages,
     page_table,
+    context_lens,
     shared_lens,
     members,
     starts,
     num_groups,
     split_mixed,
     split_totals,
+    num_done,
     scale,
     max_splits,
+    out_row,
+    out_head,
     q_row,
     q_head,
     page_stride,
@@ -180,6 +193,7 @@ def _shared(
     WIDTH_BLOCK: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     UNIT: tl.constexpr,
+    SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     GROUPS_TOGETHER: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -229,7 +243,29 @@ def _shared(
             scores = tl.where(is_held[None, :], score(queries, key_tile), -float("inf"))
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
         top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
-    slots = (rows * max_splits + piece) * num_kv_heads * GROUP + head_numbers
+    first_slots = rows * max_splits * num_kv_heads * GROUP + head_numbers
+    slots = first_slots + piece * num_kv_heads * GROUP
     is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
     tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed / total[:, None], mask=is_number)
     tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)
+
+    # As in decode_attention: all threads have stored before some of them say so.
+    tl.debug_barrier()
+    numbers = first_member + tl.arange(0, ROWS)
+    own_rows = tl.load(members + numbers, mask=numbers < end, other=0).to(tl.int64)
+    own_lens = tl.load(context_lens + own_rows, mask=numbers < end, other=0) - shared_len
+    num_splits = num_pieces + tl.cdiv(own_lens, SPLIT_LEN)
+    counters = num_done + own_rows * num_kv_heads + kv_head
+    before = tl.atomic_add(counters, 1, mask=numbers < end, sem="acq_rel")
+    is_last = (numbers < end) & (before + 1 == num_splits)
+    most_splits = tl.max(tl.where(is_last, num_splits, 0))
+    if most_splits > 0:
+        tl.store(counters, 0, mask=is_last)
+        by_line = tl.broadcast_to(tl.where(is_last, num_splits, 0)[:, None], [ROWS, GROUP_BLOCK])
+        line_splits = tl.reshape(by_line, [ROWS * GROUP_BLOCK])
+        merged = put_together(
+            split_mixed, split_totals, first_slots, num_kv_heads * GROUP, line_splits, most_splits, is_line, lanes,
+            WIDTH, WIDTH_BLOCK
+        )  # fmt: skip
+        places = (rows * out_row + head_numbers * out_head)[:, None] + lanes[None, :]
+        tl.store(out + places, merged.to(out.dtype.element_ty), mask=is_number & (line_splits > 0)[:, None])

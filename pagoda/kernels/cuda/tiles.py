@@ -113,6 +113,29 @@ def take_split(part, log_total, top, total, mixed):
 
 
 @triton.jit
+def put_together(
+    split_mixed, split_totals, slots, split_stride, num_splits, most_splits, is_line, lanes,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Finished splits of some lines, in order. `slots` are those of their first ones; other programs wrote them."""
+    top = tl.full([slots.shape[0]], LOWEST, tl.float32)
+    total = tl.zeros([slots.shape[0]], tl.float32)
+    mixed = tl.zeros([slots.shape[0], BLOCK], tl.float32)
+    for split in range(most_splits):
+        is_part = is_line & (split < num_splits)
+        places = slots + split * split_stride
+        log_totals = tl.load(split_totals + places, mask=is_part, other=-float("inf"), cache_modifier=".cg")
+        parts = tl.load(
+            split_mixed + places[:, None] * WIDTH + lanes[None, :],
+            mask=is_part[:, None] & (lanes < WIDTH)[None, :],
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        top, total, mixed = take_split(parts, log_totals, top, total, mixed)
+    return mixed / tl.where(total > 0, total, 1.0)[:, None]
+
+
+@triton.jit
 def softmax_step(scores, scale, values, top, total, mixed):
     """Take in one tile: scores [M, N] with -inf where hidden, values [N, E]; the state is [M], [M] and [M, E].
 

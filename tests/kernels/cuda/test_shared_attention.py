@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
-from pagoda.kernels.cuda.decode_attention import decode_workspace
+from pagoda.kernels.cuda.decode_attention import decode_attention, decode_workspace
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import page_tiles
 from pagoda.kernels.reference import ReferenceOperators
@@ -44,24 +47,27 @@ def share(case: RaggedCase, groups: list[list[int]], shared_pages: list[int]) ->
     return SharedRows(*map(on_device, (lens, members, starts)))
 
 
-def check(
+def queries_of(case: RaggedCase, heads: int, dtype: torch.dtype) -> np.ndarray:
+    num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
+    queries = np.random.default_rng(8).standard_normal((num_rows, num_kv_heads * heads, head_dim), np.float32)
+    return rounded(queries, dtype)
+
+
+def attend(
     case: RaggedCase,
     rows: SharedRows,
     heads: int,
-    kind: str = "f32",
+    dtype: torch.dtype = torch.float32,
     pieces: int | None = 4,
     whole: bool = False,
     page_dtype: torch.dtype | None = None,
-) -> None:
-    dtype = DTYPES[kind]
-    page_dtype = page_dtype or dtype
-    num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
-    queries = np.random.default_rng(8).standard_normal((num_rows, num_kv_heads * heads, head_dim), np.float32)
-    queries = rounded(queries, dtype)
+) -> torch.Tensor:
+    queries = queries_of(case, heads, dtype)
+    num_rows, num_heads, head_dim = queries.shape
     longest = int(case.batch.context_lens.max())
-    workspace = decode_workspace(num_rows, queries.shape[1], num_kv_heads, head_dim, longest, DEVICE, 32)
+    workspace = decode_workspace(num_rows, num_heads, num_heads // heads, head_dim, longest, DEVICE, 32)
     out = poisoned(queries.shape, dtype)
-    keys, values = on_device(case.pages.keys, page_dtype), on_device(case.pages.values, page_dtype)
+    keys, values = (on_device(x, page_dtype or dtype) for x in (case.pages.keys, case.pages.values))
     shared_attention(
         out,
         on_device(queries, dtype),
@@ -76,10 +82,22 @@ def check(
         tile=SharedTile(16, 16, 4, 4),
         tiles=page_tiles(keys, values, 16) if whole else None,
     )
-    pages = rounded_pages(case.pages, page_dtype)
-    expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, 0)
-    assert_close(out, expected, TOLERANCES[kind])
     assert not workspace.num_done.any()
+    return out
+
+
+def check(
+    case: RaggedCase,
+    rows: SharedRows,
+    heads: int,
+    kind: str = "f32",
+    page_dtype: torch.dtype | None = None,
+    **others: Any,
+) -> None:
+    dtype = DTYPES[kind]
+    pages = rounded_pages(case.pages, page_dtype or dtype)
+    expected = ReferenceOperators().attention(queries_of(case, heads, dtype), pages, case.batch, 1, SCALE, 0)
+    assert_close(attend(case, rows, heads, dtype, page_dtype=page_dtype, **others), expected, TOLERANCES[kind])
 
 
 def new_case(*context_lens: int) -> RaggedCase:
@@ -122,3 +140,31 @@ def test_nothing_is_shared():
     zeros = torch.zeros(2, dtype=torch.int32, device=DEVICE)
     nobody = SharedRows(zeros, zeros, torch.zeros(3, dtype=torch.int32, device=DEVICE))
     check(case, nobody, 2)
+
+
+class OtherOrder:
+    """Lets the kernel of the shared pages be launched after the one that it usually goes before."""
+
+    def __init__(self) -> None:
+        self._first: Any = shared._shared
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return functools.partial(self._keep, grid)
+
+    def _keep(self, grid: tuple[int, ...], *args: Any, **settings: Any) -> None:
+        self._kept = functools.partial(self._first[grid], *args, **settings)
+
+    def decode(self, *args: Any, **settings: Any) -> None:
+        decode_attention(*args, **settings)
+        self._kept()
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_whoever_comes_last_puts_the_same_together(kind: str, monkeypatch: pytest.MonkeyPatch):
+    case = new_case(*range(113, 123), 17, 190)
+    rows = share(case, [list(range(9, -1, -1)), [11]], [7, 2])
+    expected = attend(case, rows, 4, DTYPES[kind])
+    order = OtherOrder()
+    monkeypatch.setattr(shared, "_shared", order)
+    monkeypatch.setattr(shared, "decode_attention", order.decode)
+    assert torch.equal(attend(case, rows, 4, DTYPES[kind]), expected)
