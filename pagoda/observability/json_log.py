@@ -42,7 +42,7 @@ class CollectedLines(logging.Handler):
     """Writes a line at once, unless the last was written a moment ago: then with all others of that moment, in one
     call. A warning never waits, nor what came before it.
 
-    One call a line is what a server that refuses hundreds of requests a second spends a quarter of its time on.
+    A server that refuses hundreds of requests a second would make as many calls, each of them a system call.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -65,13 +65,16 @@ class CollectedLines(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        with self.lock or threading.RLock():
+        self.acquire()
+        try:
             if self._lines:
                 text = "\n".join(self._lines) + "\n"
                 self._lines.clear()
                 self._last_written = time.monotonic()
                 self._stream.write(text)
             self._stream.flush()
+        finally:
+            self.release()
 
     def close(self) -> None:
         self.flush()

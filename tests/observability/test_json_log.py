@@ -51,6 +51,13 @@ def logger(stream: Stream) -> Iterator[logging.Logger]:
     handler.close()
 
 
+@pytest.fixture
+def long_moment(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line was just written, and its moment does not end by itself."""
+    monkeypatch.setattr(json_log, "TOGETHER_SECONDS", LONG)
+    logger.handlers[0]._last_written = time.monotonic()  # type: ignore[attr-defined]
+
+
 def until(is_true: Any) -> None:
     end = time.monotonic() + 10
     while not is_true():
@@ -72,9 +79,7 @@ def test_a_line_is_an_object_with_the_request_that_it_is_about(logger: logging.L
     assert "request_id" not in second and "ValueError: why" in second["trace"]
 
 
-def test_lines_of_one_moment_are_written_in_one_call(
-    logger: logging.Logger, stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_one_moment_are_written_in_one_call(logger: logging.Logger, stream: Stream) -> None:
     logger.info("first")
     assert len(stream.calls) == 1, "nobody waits for a line that comes alone"
     for number in range(50):
@@ -87,22 +92,16 @@ def test_lines_of_one_moment_are_written_in_one_call(
     assert stream.lines[-1]["message"] == "later"
 
 
-def test_a_warning_does_not_wait_and_neither_does_what_came_before(
-    logger: logging.Logger, stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_log, "TOGETHER_SECONDS", LONG)
-    logger.handlers[0]._last_written = time.monotonic()  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("long_moment")
+def test_a_warning_does_not_wait_and_neither_does_what_came_before(logger: logging.Logger, stream: Stream) -> None:
     logger.info("before")
     assert not stream.calls
     logger.warning("now")
     assert [line["message"] for line in stream.lines] == ["before", "now"]
 
 
-def test_nothing_is_lost_when_the_log_is_closed(
-    logger: logging.Logger, stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_log, "TOGETHER_SECONDS", LONG)
-    logger.handlers[0]._last_written = time.monotonic()  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("long_moment")
+def test_nothing_is_lost_when_the_log_is_closed(logger: logging.Logger, stream: Stream) -> None:
     logger.info("the last")
     logger.handlers[0].close()
     assert [line["message"] for line in stream.lines] == ["the last"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +17,20 @@ LARGEST_FP8 = 448.0
 SCALE_BYTES = 4  # one for each output of a product in fp8
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledMatrix:
+    """Weights in numbers of less than sixteen bits. `bits` of whole numbers; 0: fp8."""
+
+    weights: Sequence[Weight]
+    bits: int
+    numbers: torch.Tensor
+    scales: torch.Tensor
+
+    def bytes_of(self, weight: Weight) -> int:
+        num_out, num_in = weight.shape
+        return narrow_bytes(num_out, num_in, self.bits) if self.bits else num_out * (num_in + SCALE_BYTES)
+
+
 class DeviceWeights:
     """Keyed by identity: whoever asks for the same weights again gets the same matrix."""
 
@@ -25,8 +40,7 @@ class DeviceWeights:
         self._uploader = Uploader(device)
         # The weights are kept beside their copies, or their ids could be given to other objects.
         self._matrices: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor]] = {}
-        self._bytes: dict[tuple[int, ...], tuple[Sequence[Weight], torch.Tensor, torch.Tensor]] = {}
-        self._narrow: dict[tuple[int, ...], tuple[Sequence[Weight], int, torch.Tensor, torch.Tensor]] = {}
+        self._scaled: dict[tuple[int, ...], ScaledMatrix] = {}
         self._biases: list[torch.Tensor] = []
 
     def vector(self, weight: Weight) -> torch.Tensor:
@@ -49,26 +63,16 @@ class DeviceWeights:
 
     def fp8_matrix(self, weights: Sequence[Weight]) -> tuple[torch.Tensor, torch.Tensor]:
         """e4m3 [sum of outputs, inputs] and a scale for each output, [1, outputs]."""
-        key = tuple(map(id, weights))
-        if key not in self._bytes:
-            self._bytes[key] = (weights, *self._round(self._upload(weights, self.dtype)))
-        _, numbers, scales = self._bytes[key]
-        return numbers, scales
+        return self._get_scaled(weights, 0)
 
     def narrow_matrix(self, weights: Sequence[Weight], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Words of so many bits a number, and the scales of their groups."""
-        key = tuple(map(id, weights))
-        if key not in self._narrow:
-            dense = self._upload(weights, self.dtype)
-            self._uploader.wait()
-            self._narrow[key] = (weights, bits, *narrow(dense, bits))
-        return self._narrow[key][2:]
+        return self._get_scaled(weights, bits)
 
     def num_bytes(self) -> int:
         kept = [tensor for _, tensor in self._matrices.values()]
-        kept += [tensor for _, _, *tensors in self._narrow.values() for tensor in tensors]
-        in_bytes = [tensor for _, numbers, scales in self._bytes.values() for tensor in (numbers, scales)]
-        return bytes_of(*kept, *in_bytes, *self._biases)
+        kept += [tensor for own in self._scaled.values() for tensor in (own.numbers, own.scales)]
+        return bytes_of(*kept, *self._biases)
 
     def finish(self) -> None:
         """Every copy has arrived, and what they passed through is given back."""
@@ -76,15 +80,12 @@ class DeviceWeights:
 
     def stored(self, weight: Weight) -> StoredWeight:
         """Of a matrix that several weights share, the part of its rows."""
-        num_elements = math.prod(weight.shape)
-        if any(weight is own for weights, *_ in self._bytes.values() for own in weights):
-            return StoredWeight(num_elements + SCALE_BYTES * weight.shape[0], "fp8")
-        for weights, bits, *_ in self._narrow.values():
-            if any(weight is own for own in weights):
-                return StoredWeight(narrow_bytes(weight.shape[0], weight.shape[1], bits), self._arithmetic)
+        for scaled in self._scaled.values():
+            if any(weight is own for own in scaled.weights):
+                return StoredWeight(scaled.bytes_of(weight), self._arithmetic if scaled.bits else "fp8")
         is_vector = len(weight.shape) == 1 and (id(weight), hash(torch.float32)) in self._matrices
         dtype = torch.float32 if is_vector else self.dtype
-        return StoredWeight(num_elements * dtype.itemsize, self._arithmetic)
+        return StoredWeight(math.prod(weight.shape) * dtype.itemsize, self._arithmetic)
 
     @property
     def _arithmetic(self) -> Arithmetic:
@@ -95,6 +96,14 @@ class DeviceWeights:
         if key not in self._matrices:
             self._matrices[key] = (weights, self._upload(weights, dtype))
         return self._matrices[key][1]
+
+    def _get_scaled(self, weights: Sequence[Weight], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+        key = (*map(id, weights), bits)
+        if key not in self._scaled:
+            dense = self._upload(weights, self.dtype)
+            self._uploader.wait()
+            self._scaled[key] = ScaledMatrix(weights, bits, *(narrow(dense, bits) if bits else self._round(dense)))
+        return self._scaled[key].numbers, self._scaled[key].scales
 
     def _upload(self, weights: Sequence[Weight], dtype: torch.dtype) -> torch.Tensor:
         rows = sum(weight.shape[0] for weight in weights)
@@ -118,7 +127,6 @@ class DeviceWeights:
         numbers = torch.empty(dense.shape, device=self.device, dtype=torch.float8_e4m3fn)
         if self.device == NOWHERE:
             return numbers, torch.empty((1, len(dense)), device=self.device)
-        self._uploader.wait()
         scales = (dense.abs().amax(dim=1, keepdim=True).float() / LARGEST_FP8).clamp_(min=1e-12)
         for first in range(0, len(dense), 4096):
             part = slice(first, first + 4096)
