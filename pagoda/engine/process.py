@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
+from pathlib import Path
 
 import msgspec
 
@@ -25,6 +26,7 @@ from pagoda.core.errors import EngineError, PagodaError
 from pagoda.engine.build import Engine, build_engine
 from pagoda.engine.exit_codes import EXIT_BROKEN, EXIT_NOT_BUILT
 from pagoda.engine.fingerprint import fingerprint_of
+from pagoda.engine.landmarks import reach
 from pagoda.engine.ledger import ledger_lines, process_totals
 from pagoda.engine.loading import LoadingNews
 from pagoda.engine.orphans import die_with_parent
@@ -193,6 +195,7 @@ def main(arguments: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         connection.sendall(frame(Hello(os.getpid())))
+        reach(Path(path), "connected")
         try:
             with LoadingNews(connection) as news:
                 engine = build_engine(msgspec.json.decode(settings, type=EngineConfig), news.progress)
@@ -201,6 +204,7 @@ def main(arguments: list[str]) -> int:
             return EXIT_NOT_BUILT
         try:
             connection.sendall(frame(Ready(describe(engine))))
+            reach(Path(path), "ready")
             EngineProcess(connection, engine).run()
         except EngineError as error:
             logger.error("%s", error, exc_info=error)

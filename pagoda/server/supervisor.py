@@ -20,10 +20,14 @@ import msgspec
 
 from pagoda.core.environment import child_environment
 from pagoda.engine.exit_codes import EXIT_NOT_BUILT
+from pagoda.engine.landmarks import forget, has_reached
 from pagoda.server.config import NO_ENGINE, ProcessSettings
 from pagoda.server.private_folder import PrivateFolder
 
-MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better
+MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better,
+# nor one that dies so often, in whatever time, without ever having been ready.
+CONNECT_SECONDS = 60.0  # until then it has only imported itself
+LOOK_SECONDS = 1.0
 KILL_SECONDS = 1.0
 LAST_WORDS_SECONDS = 5.0
 SOCKET_SECONDS = 60.0
@@ -39,7 +43,9 @@ class Supervisor:
         self._settings = msgspec.structs.replace(settings, engine_socket=socket, supervisor_pid=os.getpid())
         self._http: subprocess.Popen[bytes] | None = None
         self._engine: subprocess.Popen[bytes] | None = None
+        self._engine_start = 0.0
         self._deaths: list[float] = []
+        self._num_never_ready = 0  # engines in a row
         self._num_signals = 0
 
     def run(self) -> int:
@@ -57,13 +63,14 @@ class Supervisor:
     def _watch(self) -> int:
         assert self._http is not None
         while True:
-            if _is_asked(WATCHED, 1.0):
+            if _is_asked(WATCHED, LOOK_SECONDS):
                 self._pass_on()
             code = self._http.poll()
             if code is not None:
                 return code if code >= 0 else EXIT_GAVE_UP
             if self._engine is not None and self._engine.poll() is not None and not self._restart():
                 return self._give_up()
+            self._end_if_lost()
 
     def _pass_on(self) -> None:
         """The first signal drains, the second ends at once."""
@@ -71,16 +78,28 @@ class Supervisor:
         self._num_signals += 1
         self._http.send_signal(signal.SIGTERM if self._num_signals == 1 else signal.SIGKILL)
 
+    def _end_if_lost(self) -> None:
+        """From the connection on the HTTP process sees whether an engine hangs; before, nobody else does."""
+        is_late = time.monotonic() - self._engine_start > CONNECT_SECONDS
+        if self._engine is not None and is_late and not has_reached(self._socket, "connected"):
+            seconds = f"{CONNECT_SECONDS:g}"
+            print(f"pagoda: the engine process did not connect within {seconds} s", file=sys.stderr, flush=True)
+            self._engine.kill()
+            self._engine.wait()
+
     def _restart(self) -> bool:
-        assert self._engine is not None
+        assert self._engine is not None and self._http is not None
         code = self._engine.returncode
         if self._num_signals:
-            self._engine = None  # it ended because all of it ends
+            if code:  # it did not end because all of it ends: whoever waits for the next one need not
+                self._http.send_signal(NO_ENGINE)
+            self._engine = None
             return True
         now = time.monotonic()
+        self._num_never_ready = 0 if has_reached(self._socket, "ready") else self._num_never_ready + 1
         self._deaths = [death for death in self._deaths if death > now - DEATH_SECONDS] + [now]
         print(f"pagoda: the engine process ended with {code}", file=sys.stderr, flush=True)
-        if code == EXIT_NOT_BUILT or len(self._deaths) >= MOST_DEATHS:
+        if code == EXIT_NOT_BUILT or max(len(self._deaths), self._num_never_ready) >= MOST_DEATHS:
             print("pagoda: it is not started again", file=sys.stderr, flush=True)
             return False
         self._engine = self._start_engine()
@@ -94,14 +113,23 @@ class Supervisor:
             self._http.wait(LAST_WORDS_SECONDS)
         return EXIT_GAVE_UP
 
+    @property
+    def _socket(self) -> Path:
+        return Path(self._settings.engine_socket)
+
     def _start_engine(self) -> subprocess.Popen[bytes]:
+        forget(self._socket)
+        self._engine_start = time.monotonic()
         settings = msgspec.json.encode(msgspec.structs.replace(self._settings.engine, model=self._settings.model_path))
         level = self._settings.server.log.log_level
         return self._start("pagoda.engine.process", [self._settings.engine_socket, settings.decode(), level])
 
     def _start(self, module: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return self._start_command([sys.executable, "-m", module, *arguments])
+
+    def _start_command(self, command: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             env=child_environment(),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED),
@@ -111,7 +139,7 @@ class Supervisor:
         assert self._http is not None
         deadline = time.monotonic() + SOCKET_SECONDS
         while time.monotonic() < deadline and self._http.poll() is None:
-            if Path(self._settings.engine_socket).exists():
+            if self._socket.exists():
                 return True
             if _is_asked(ASKED, 0.01):
                 self._pass_on()
