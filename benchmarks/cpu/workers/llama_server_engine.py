@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from served import Dialect, Server, free_port
@@ -14,6 +15,7 @@ DIALECT = Dialect(
     body={"temperature": 0, "ignore_eos": True, "cache_prompt": False},
     length_field="n_predict",
     token_mark=b'"stop":false',
+    total=re.compile(rb'"tokens_predicted":(\d+)'),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from tasks import Setup, peak_mebibytes, serve
 DIALECT = Dialect(
     ready_path="/ready",
     path="/v1/completions",
-    body={"temperature": 0, "ignore_eos": True},
+    body={"temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}},
     length_field="max_tokens",
     token_mark=b'"finish_reason":null',
+    total=re.compile(rb'"completion_tokens":(\d+)'),
 )
 
 

@@ -5,13 +5,15 @@ No imports but the standard library; the same clients for every server."""
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tasks import Outcome, Task
@@ -34,7 +36,17 @@ class Dialect:
     """What every request says, beside its prompt."""
     length_field: str
     token_mark: bytes
-    """Stands in the events that bring a token, and in no others."""
+    """Stands in the events that bring text, and in no others."""
+    total: re.Pattern[bytes]
+    """How many tokens there were, in the last events. One that is half a character is sent with the next."""
+
+
+@dataclass
+class Stream:
+    """What one client saw."""
+
+    times: list[float] = field(default_factory=list)
+    num_tokens: int = 0
 
 
 class Server:
@@ -55,21 +67,23 @@ class Server:
         except OSError:
             return False
 
-    def ask(self, prompt: list[int], num_output: int, times: list[float]) -> None:
-        """One client: note when each token came."""
+    def ask(self, prompt: list[int], num_output: int, found: Stream) -> None:
+        """One client: note when text came, and how many tokens the server says it was."""
         body = {**self.dialect.body, "prompt": prompt, self.dialect.length_field: num_output, "stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         connection.request("POST", self.dialect.path, json.dumps(body), {"Content-Type": "application/json"})
         for line in connection.getresponse():
             if line.startswith(b"data: ") and self.dialect.token_mark in line:
-                times.append(time.monotonic())
+                found.times.append(time.monotonic())
+            if total := self.dialect.total.search(line):
+                found.num_tokens = int(total[1])
 
     def run(self, task: Task) -> Outcome:
         prompts = task.prompts()
-        times: list[list[float]] = [[] for _ in prompts]
+        streams = [Stream() for _ in prompts]
         clients = [
             threading.Thread(target=self.ask, args=(prompt, task.num_output, mine))
-            for prompt, mine in zip(prompts, times, strict=True)
+            for prompt, mine in zip(prompts, streams, strict=True)
         ]
         start = time.monotonic()
         for client in clients:
@@ -77,12 +91,12 @@ class Server:
         for client in clients:
             client.join()
         end = time.monotonic()
-        # A token that is half a character is sent with the next one.
-        if min(len(mine) for mine in times) < task.num_output // 2:
-            raise RuntimeError(f"streams ended early: {sorted(len(mine) for mine in times)}")
-        stall = max((b - a for mine in times for a, b in zip(mine, mine[1:], strict=False)), default=0.0)
+        counts = sorted(mine.num_tokens for mine in streams)
+        if set(counts) != {task.num_output}:
+            raise RuntimeError(f"wanted {task.num_output} tokens of each stream, got {counts}")
+        stall = max((b - a for mine in streams for a, b in itertools.pairwise(mine.times)), default=0.0)
         if task.times_decoding:
-            start = max(mine[0] for mine in times)
+            start = max(mine.times[0] for mine in streams)
         return Outcome(end - start, stall if len(prompts) > 1 else None)
 
     def stop(self) -> None:
