@@ -39,9 +39,14 @@ def stream() -> Stream:
 
 
 @pytest.fixture
-def logger(stream: Stream) -> Iterator[logging.Logger]:
+def handler(stream: Stream) -> CollectedLines:
     handler = CollectedLines(stream)
     handler.setFormatter(JsonLines())
+    return handler
+
+
+@pytest.fixture
+def logger(handler: CollectedLines) -> Iterator[logging.Logger]:
     logger = logging.getLogger("tests.json_log")
     logger.propagate = False
     logger.setLevel(logging.INFO)
@@ -52,10 +57,10 @@ def logger(stream: Stream) -> Iterator[logging.Logger]:
 
 
 @pytest.fixture
-def long_moment(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+def long_moment(handler: CollectedLines, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line was just written, and its moment does not end by itself."""
     monkeypatch.setattr(json_log, "TOGETHER_SECONDS", LONG)
-    logger.handlers[0]._last_written = time.monotonic()  # type: ignore[attr-defined]
+    handler._last_written = time.monotonic()
 
 
 def until(is_true: Any) -> None:
@@ -101,13 +106,16 @@ def test_a_warning_does_not_wait_and_neither_does_what_came_before(logger: loggi
 
 
 @pytest.mark.usefixtures("long_moment")
-def test_nothing_is_lost_when_the_log_is_closed(logger: logging.Logger, stream: Stream) -> None:
+def test_nothing_is_lost_when_the_log_is_closed(
+    logger: logging.Logger, handler: CollectedLines, stream: Stream
+) -> None:
     logger.info("the last")
-    logger.handlers[0].close()
+    assert not stream.calls
+    handler.close()
     assert [line["message"] for line in stream.lines] == ["the last"]
 
 
-def test_a_stream_that_is_gone_stops_nobody(logger: logging.Logger, stream: Stream) -> None:
+def test_a_stream_that_is_gone_stops_nobody(logger: logging.Logger, handler: CollectedLines, stream: Stream) -> None:
     stream.close()
     raises = logging.raiseExceptions
     logging.raiseExceptions = False
@@ -118,4 +126,4 @@ def test_a_stream_that_is_gone_stops_nobody(logger: logging.Logger, stream: Stre
         logger.warning("three")
     finally:
         logging.raiseExceptions = raises
-        logger.handlers[0]._stream = io.StringIO()  # type: ignore[attr-defined]
+        handler._stream = io.StringIO()

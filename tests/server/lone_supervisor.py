@@ -31,9 +31,9 @@ while True:
 REACH = "import pathlib, sys, time; from pagoda.engine.landmarks import reach; path = pathlib.Path(sys.argv[1]);"
 ENGINES = {
     "never connects": "import time; time.sleep(60)",
-    "is never ready": f"{REACH} reach(path, 'connected'); time.sleep(0.3); sys.exit(1)",
-    "is ready": f"{REACH} reach(path, 'connected'); reach(path, 'ready'); time.sleep(0.3); sys.exit(1)",
-    "dies later": f"{REACH} reach(path, 'connected'); reach(path, 'ready'); time.sleep(2); sys.exit(1)",
+    "is never ready": f"{REACH} reach(path, 'connected'); time.sleep(0.3); sys.exit(7)",
+    "is ready": f"{REACH} reach(path, 'connected'); reach(path, 'ready'); time.sleep(0.3); sys.exit(7)",
+    "dies later": f"{REACH} reach(path, 'connected'); reach(path, 'ready'); time.sleep(2); sys.exit(7)",
 }
 
 
