@@ -122,7 +122,7 @@ def put_together(
     total = tl.zeros([slots.shape[0]], tl.float32)
     mixed = tl.zeros([slots.shape[0], BLOCK], tl.float32)
     for split in range(most_splits):
-        is_part = is_line & (split < num_splits)
+        is_part = is_line & (tl.full([slots.shape[0]], split, tl.int32) < num_splits)
         places = slots + split * split_stride
         log_totals = tl.load(split_totals + places, mask=is_part, other=-float("inf"), cache_modifier=".cg")
         parts = tl.load(
