@@ -118,7 +118,7 @@ def decode_cases(variants: bool) -> Iterator[Case]:
         split_len = decode_cuts(rows, high)[-1].split_len
         tiles: list[DecodeTile | None] = [None]
         if variants:
-            tiles += few if split_len < 512 else many
+            tiles += few if split_len <= 64 else many
         for tile in tiles:
             name = f"{rows} x {low}-{high}, {heads}/8 heads, split {split_len}, {tile or 'as chosen'}"
             make = functools.partial(decode_launches, rows, low, high, heads, split_len, tile)

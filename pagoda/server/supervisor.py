@@ -24,8 +24,8 @@ from pagoda.engine.landmarks import forget, has_reached
 from pagoda.server.config import NO_ENGINE, ProcessSettings
 from pagoda.server.private_folder import PrivateFolder
 
-MOST_DEATHS, DEATH_SECONDS = 3, 60.0  # an engine that dies so often in so short a time will not get better,
-# nor one that dies so often, in whatever time, without ever having been ready.
+# An engine that dies so often in so short a time will not get better, nor do so many in a row that were never ready.
+MOST_DEATHS, DEATH_SECONDS = 3, 60.0
 CONNECT_SECONDS = 60.0  # until then it has only imported itself
 LOOK_SECONDS = 1.0
 KILL_SECONDS = 1.0
@@ -82,8 +82,8 @@ class Supervisor:
         """From the connection on the HTTP process sees whether an engine hangs; before, nobody else does."""
         is_late = time.monotonic() - self._engine_start > CONNECT_SECONDS
         if self._engine is not None and is_late and not has_reached(self._socket, "connected"):
-            seconds = f"{CONNECT_SECONDS:g}"
-            print(f"pagoda: the engine process did not connect within {seconds} s", file=sys.stderr, flush=True)
+            why = f"did not connect within {CONNECT_SECONDS:g} s"
+            print(f"pagoda: the engine process {why}", file=sys.stderr, flush=True)
             self._engine.kill()
             self._engine.wait()
 

@@ -13,6 +13,7 @@ import pytest
 
 from pagoda.observability import json_log
 from pagoda.observability.json_log import CollectedLines, JsonLines, current_request_id
+from tests.waiting import until
 
 LONG = 3600.0
 
@@ -63,13 +64,6 @@ def long_moment(handler: CollectedLines, monkeypatch: pytest.MonkeyPatch) -> Non
     handler._last_written = time.monotonic()
 
 
-def until(is_true: Any) -> None:
-    end = time.monotonic() + 10
-    while not is_true():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.005)
-
-
 def test_a_line_is_an_object_with_the_request_that_it_is_about(logger: logging.Logger, stream: Stream) -> None:
     token = current_request_id.set("abc")
     logger.info("said %d", 3, extra={"fields": {"status": 503, "path": "/v1\n/x"}})
@@ -89,7 +83,7 @@ def test_lines_of_one_moment_are_written_in_one_call(logger: logging.Logger, str
     assert len(stream.calls) == 1, "nobody waits for a line that comes alone"
     for number in range(50):
         logger.info("%d", number)
-    until(lambda: len(stream.lines) == 51)
+    until(lambda: len(stream.lines) == 51, 10)
     assert len(stream.calls) <= 4
     assert [line["message"] for line in stream.lines] == ["first", *map(str, range(50))]
     time.sleep(2 * json_log.TOGETHER_SECONDS)

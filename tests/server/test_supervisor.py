@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pagoda.server.supervisor import EXIT_GAVE_UP, MOST_DEATHS
 from tests.server.running import RunningServer
+from tests.waiting import until
 
 HEAVY = ("numpy", "tokenizers", "uvicorn", "asyncio", "pagoda.text", "pagoda.weights")
 
@@ -66,10 +65,3 @@ def test_an_engine_that_dies_while_the_server_drains_is_not_waited_for(tmp_path:
         lone.communicate(timeout=60)
     assert lone.returncode == 0
     assert log.read_text().split("\n")[:-1] == ["engine", "drain", "no engine"]
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)

@@ -43,6 +43,8 @@ class Attention:
     Layers of a step differ in their pages alone: what one has launched, the next launches again.
     """
 
+    _decode_cuts = staticmethod(decode_cuts)
+
     def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape] = ()) -> None:
         self._device = device
         self._max_context = max_context
@@ -148,10 +150,6 @@ class Attention:
 
     def num_bytes(self) -> int:
         return bytes_of(*self._workspaces.values())
-
-    @staticmethod
-    def _decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
-        return decode_cuts(max_rows, max_context)
 
     def _cut(self, num_rows: int) -> DecodeCut:
         return next(cut for cut in self._cuts if num_rows <= cut.most_rows)
