@@ -48,12 +48,12 @@ class Point:
 class StepClock:
     """Notes when each step of the engine ended and how many streams it gave a token."""
 
-    def __init__(self, step: Callable[[], list[Any]]) -> None:
+    def __init__(self, step: Callable[..., list[Any]]) -> None:
         self._step = step
         self.ends: list[tuple[float, int]] = []
 
-    def __call__(self) -> list[Any]:
-        updates = self._step()
+    def __call__(self, *meanwhile: Any) -> list[Any]:
+        updates = self._step(*meanwhile)
         self.ends.append((time.monotonic(), sum(isinstance(update, NewTokens) for update in updates)))
         return updates
 

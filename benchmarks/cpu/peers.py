@@ -69,10 +69,10 @@ def llama_server() -> Path:
     if not program.exists():
         print("building llama-server, which takes a while ...", flush=True)
         source = PEERS / "llama-source"
-        get = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation"]
+        get = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python"]
         archives = list(source.glob("*.tar.gz"))
         if not archives:
-            call([*get, "--no-binary", ":all:", "-d", str(source), LLAMA_PACKAGE], "llama-server")
+            call([*get, "-d", str(source), LLAMA_PACKAGE], "llama-server")
             archives = list(source.glob("*.tar.gz"))
         with tarfile.open(archives[0]) as archive:
             archive.extractall(source, filter="data")

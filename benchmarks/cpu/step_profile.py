@@ -58,11 +58,11 @@ class Profiler:
         self.num_steps = 0
         self._last_end = 0.0
 
-    def step(self) -> list[Any]:
+    def step(self, *meanwhile: Any) -> list[Any]:
         self._native[:] = 0
         self._sample.seconds = 0.0
         start = time.perf_counter()
-        updates: list[Any] = self._step()
+        updates: list[Any] = self._step(*meanwhile)
         end = time.perf_counter()
         if sum(isinstance(update, NewTokens) for update in updates) == self._num_streams:
             if self._last_end:

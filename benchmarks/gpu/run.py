@@ -1,7 +1,7 @@
 """The table of a GPU beside vLLM and SGLang: checks kernels, runs the fixed workloads, prints each row with its peers.
 
 python -m benchmarks.gpu.run [--check] [--rows 8b-single,8b-decode256,...] [--profile 8b-decode256] [--repeats 3]
-                             [--deterministic]
+                             [--warm-ups 1] [--deterministic]
 """
 
 from __future__ import annotations
@@ -77,15 +77,16 @@ def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespa
     )
 
 
-def measure(bench: OfflineBench, row: Row, repeats: int) -> OfflineRun:
+def measure(bench: OfflineBench, row: Row, num_before: int, repeats: int) -> OfflineRun:
+    """The best of the runs that count. Those before build kernels and graphs, which the peers do as they start."""
     requests = FIXED[row.work]()
     runs: list[OfflineRun] = []
-    for _ in range(repeats):
+    for _ in range(num_before + repeats):
         runs.append(bench.run(requests))
         if runs[-1].was_interrupted:
             raise KeyboardInterrupt
         assert runs[-1].num_output_tokens == sum(request.max_tokens for request in requests)
-    return min(runs, key=lambda run: run.seconds)
+    return min(runs[num_before:], key=lambda run: run.seconds)
 
 
 def table_line(row: Row, found: OfflineRun) -> list[str]:
@@ -115,7 +116,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="hold every kernel against its twin first")
     parser.add_argument("--profile", default="", help="rows to look into, kernel by kernel")
     parser.add_argument("--before", type=int, default=40, help="steps before those that are looked into")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each row, of which the best counts")
+    parser.add_argument("--warm-ups", type=int, default=1, help="runs of each row before those")
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
     parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--page", type=int, default=64, help="tokens in a page")
@@ -148,7 +150,7 @@ def main() -> int:
                     flush=True,
                 )
                 bench = OfflineBench(llm)
-            lines.append(table_line(row, measure(bench, row, args.repeats)))
+            lines.append(table_line(row, measure(bench, row, args.warm_ups, args.repeats)))
             print("  ".join(lines[-1]), flush=True)
             if row.name in args.profile.split(","):
                 profiled(llm, row.work, args.before)

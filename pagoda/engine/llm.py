@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +17,7 @@ from pagoda.core.errors import InvalidRequest, PagodaError
 from pagoda.core.request import Pooling, Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
+from pagoda.engine.garbage import CollectorAtRest
 from pagoda.engine.interrupts import interrupts_deferred
 from pagoda.engine.messages import AbortRequest, AddRequest, PushBackRequest
 from pagoda.engine.output import OutputProcessor, RequestOutput
@@ -25,8 +25,12 @@ from pagoda.engine.progress import BatchProgress
 from pagoda.engine.prompts import Messages, Prompt, PromptReader
 
 Params = SamplingParams | Sequence[SamplingParams] | None
-# A device that computes beside the host has its first step as soon as there are tokens for one. To take in requests
-# takes the host time, so between two steps as many come as would fill so many: few enough not to hold up the next.
+Incoming = tuple[Request, str | None]
+"""A request and the text of its prompt, if it has one."""
+# A device that computes beside the host has its first step as soon as there are tokens for one. To make requests ready
+# takes the host time, so beside a step come so many times its own tokens, and no more than would fill so many steps:
+# few enough not to hold up the next.
+TIMES_OPENED = 32
 STEPS_OPENED = 16
 
 
@@ -61,9 +65,15 @@ class LLM:
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Answers in the order of the prompts, however they were scheduled."""
-        read = self._reader.read_many(prompts)
-        requests = self._requests([ids for _, ids in read], sampling_params, priority)
-        return self._run(requests, [text for text, _ in read], use_tqdm)
+        each = self._reader.apart(prompts)
+        settings = zip(*self._settings(len(each), sampling_params, priority), strict=True)
+
+        def incoming() -> Iterator[Incoming]:
+            for prompt, (sampling, rank) in zip(each, settings, strict=True):
+                text, token_ids = self._reader.read(prompt)
+                yield self._reader.request(token_ids, sampling, priority=rank), text
+
+        return self._run(incoming(), len(each), use_tqdm)
 
     def chat(
         self,
@@ -75,9 +85,15 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continue one conversation, or each of several, as the model's own chat template says."""
         conversations = self._reader.conversations(messages)
-        texts = [self._reader.render_chat(c, add_generation_prompt, **template_variables) for c in conversations]
-        requests = self._requests([self._reader.read_chat(text)[1] for text in texts], sampling_params, None)
-        return self._run(requests, texts, use_tqdm)
+        samplings, _ = self._settings(len(conversations), sampling_params, None)
+
+        def incoming() -> Iterator[Incoming]:
+            for conversation, sampling in zip(conversations, samplings, strict=True):
+                rendered = self._reader.render_chat(conversation, add_generation_prompt, **template_variables)
+                text, token_ids = self._reader.read_chat(rendered)
+                yield self._reader.request(token_ids, sampling), text
+
+        return self._run(incoming(), len(conversations), use_tqdm)
 
     def embed(
         self, prompts: Prompt | Sequence[Prompt], pooling: Pooling = "mean", use_tqdm: bool = True
@@ -85,10 +101,14 @@ class LLM:
         """Each prompt as one vector, `output.embedding`: the mean of its tokens' last hidden states, or the last's."""
         if pooling not in ("mean", "last"):
             raise InvalidRequest("pooling", f"{pooling!r} is not one of 'mean', 'last'")
-        read = self._reader.read_many(prompts)
+        each = self._reader.apart(prompts)
         sampling = SamplingParams(max_tokens=1)
-        requests = [self._reader.request(ids, sampling, task="embed", pooling=pooling) for _, ids in read]
-        return self._run(requests, [text for text, _ in read], use_tqdm)
+
+        def incoming() -> Iterator[Incoming]:
+            for text, token_ids in map(self._reader.read, each):
+                yield self._reader.request(token_ids, sampling, task="embed", pooling=pooling), text
+
+        return self._run(incoming(), len(each), use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """One answer as it grows: the same object again and again, each time with more in it."""
@@ -125,8 +145,10 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _requests(self, prompts: list[list[int]], params: Params, priority: Sequence[int] | None) -> list[Request]:
-        count = len(prompts)
+    def _settings(
+        self, count: int, params: Params, priority: Sequence[int] | None
+    ) -> tuple[list[SamplingParams], list[int]]:
+        """For each of so many prompts."""
         if params is None or isinstance(params, SamplingParams):
             each = [params or SamplingParams()] * count
         else:
@@ -136,27 +158,39 @@ class LLM:
         ranks = list(priority) if priority is not None else [0] * count
         if len(ranks) != count:
             raise InvalidRequest("priority", f"{len(ranks)} given for {count} prompts; give one for each")
-        return [
-            self._reader.request(ids, sampling, priority=rank)
-            for ids, sampling, rank in zip(prompts, each, ranks, strict=True)
-        ]
+        return each, ranks
 
-    def _run(self, requests: list[Request], texts: Sequence[str | None], use_tqdm: bool) -> list[RequestOutput]:
-        for request in requests:
-            self._engine.loop.check(request)  # before any of them starts
+    def _run(self, incoming: Iterator[Incoming], count: int, use_tqdm: bool) -> list[RequestOutput]:
+        """Answer `count` requests. Where steps run beside the host, requests are made ready beside the steps."""
+        opened: list[Request] = []
         outputs: list[RequestOutput] = []
-        waiting = deque(zip(requests, texts, strict=True))
-        with BatchProgress(len(requests), enabled=use_tqdm) as progress:
+        most = self._engine.config.max_num_batched_tokens
+
+        def open_some(num_tokens: float) -> None:
+            for request, text in self._next_batch(incoming, num_tokens):
+                opened.append(request)
+                outputs.append(self._open(request, text))
+
+        def use_time(num_computing: int) -> None:
+            if len(opened) == count:
+                collector.pass_turn()
+                return
+            open_some(min(TIMES_OPENED * num_computing, STEPS_OPENED * most))
+            if len(opened) == count:
+                collector.look()
+
+        with BatchProgress(count, enabled=use_tqdm) as progress:
             try:
-                with interrupts_deferred() as interrupts:
-                    while waiting or len(self._outputs):
-                        outputs += self._open_some(waiting)
-                        for output in self._turn():
+                with interrupts_deferred() as interrupts, CollectorAtRest() as collector:
+                    while len(opened) < count or len(self._outputs):
+                        if not self._engine.loop.executor.num_in_flight:
+                            open_some(most if self._engine.loop.executor.lateness else math.inf)
+                        for output in self._turn(use_time):
                             progress.update(output)
-                        self._raise_rejected(requests)
+                        self._raise_rejected(opened)
                         interrupts.deliver()
             except BaseException:
-                self._abandon(requests[: len(outputs)])
+                self._abandon(opened)
                 raise
         self._settle()
         return outputs
@@ -184,27 +218,28 @@ class LLM:
         self._engine.loop.inbox.append(AddRequest(request))
         return output
 
-    def _open_some(self, waiting: deque[tuple[Request, str | None]]) -> list[RequestOutput]:
-        """All of them; where steps run beside the host, first enough for one step, then for some."""
-        executor = self._engine.loop.executor
-        num_tokens = math.inf
-        if executor.lateness:
-            num_tokens = (STEPS_OPENED if executor.num_in_flight else 1) * self._engine.config.max_num_batched_tokens
-        opened = []
-        while waiting and num_tokens > 0:
-            request, text = waiting.popleft()
+    def _next_batch(self, incoming: Iterator[Incoming], num_tokens: float) -> list[Incoming]:
+        """Requests of so many tokens. All are checked before any starts, unless they are made ready beside the steps:
+        then the loop's own check is soon enough."""
+        is_beside = self._engine.loop.executor.lateness > 0
+        batch = []
+        for request, text in incoming:
+            if not is_beside:
+                self._engine.loop.check(request)
+            batch.append((request, text))
             num_tokens -= len(request.prompt_token_ids)
-            opened.append(self._open(request, text))
-        return opened
+            if num_tokens <= 0:
+                break
+        return batch
 
     def _lone_turn(self) -> list[RequestOutput]:
         with interrupts_deferred():
             return self._turn()
 
-    def _turn(self) -> list[RequestOutput]:
+    def _turn(self, meanwhile: Callable[[int], None] | None = None) -> list[RequestOutput]:
         """One step of the engine, which no Ctrl-C may cut short; the outputs that changed."""
         changed = []
-        for update in self._engine.loop.step():
+        for update in self._engine.loop.step(meanwhile):
             output, then = self._outputs.take(update)
             if isinstance(then, PagodaError):
                 self._rejected[update.request_id] = then

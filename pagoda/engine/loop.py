@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.plan import RowPayload, StepPlan
@@ -61,6 +62,7 @@ class EngineLoop:
         self._answers = AnswerBook(cache.page_size, cache.enable_prefix_caching, end_token_ids)
         self._plans: deque[StepPlan] = deque()
         self._updates: list[Update] = []
+        self._step_start = 0.0
         self._failure: EngineError | None = None
 
     @property
@@ -71,22 +73,18 @@ class EngineLoop:
     def has_work(self) -> bool:
         return bool(self.inbox or self._updates or self._plans or self.scheduler.has_work)
 
-    def step(self) -> list[Update]:
-        """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago."""
-        if self._failure is not None:
-            raise self._failure
+    def step(self, meanwhile: Callable[[int], None] | None = None) -> list[Update]:
+        """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago.
+
+        `meanwhile` is called once the device has its step, with the number of tokens in it. If it raises, the next turn
+        publishes what this one would have.
+        """
+        num_tokens = self._begin_step()
         try:
-            self._drain_inbox()
-            start = self._clock()
-            plan = self.scheduler.plan(start)
-            self._plans.append(plan)
-            self.executor.submit(plan, self._payloads(plan))
-            while self._has_result_due():
-                self._commit_oldest(start)
-        except BaseException as error:
-            # Plans and results no longer match: nothing that comes after could be trusted.
-            self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
-            raise self._failure from error
+            if meanwhile is not None:
+                meanwhile(num_tokens)
+        finally:
+            self._end_step()
         updates, self._updates = self._updates, []
         return updates
 
@@ -96,6 +94,33 @@ class EngineLoop:
             return self.executor.use_idle_time()
         except BaseException as error:
             self._failure = EngineError(f"the engine stopped beside its steps: {type(error).__name__}: {error}")
+            raise self._failure from error
+
+    def _begin_step(self) -> int:
+        with self._failing_for_good():
+            self._drain_inbox()
+            self._step_start = self._clock()
+            plan = self.scheduler.plan(self._step_start)
+            self._plans.append(plan)
+            self.executor.submit(plan, self._payloads(plan))
+        return int(plan.num_tokens.sum())
+
+    def _end_step(self) -> None:
+        with self._failing_for_good():
+            if self.executor.lateness:
+                self._drain_inbox()  # while the device is busy, not when it waits for the next plan
+            while self._has_result_due():
+                self._commit_oldest(self._step_start)
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """After an error in a step plans and results no longer match: nothing that comes after could be trusted."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except BaseException as error:
+            self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
             raise self._failure from error
 
     def _has_result_due(self) -> bool:

@@ -49,15 +49,13 @@ class PromptReader:
             raise InvalidRequest("suffix", str(error).removeprefix(f"{error.field}: ")) from None
         return [frame.read(prompt, behind, add_special_tokens) for prompt in prompts]
 
-    def read_many(self, prompts: Any) -> list[tuple[str | None, list[int]]]:
-        """One prompt or several. A list of whole numbers is one prompt."""
+    def apart(self, prompts: Any) -> list[Any]:
+        """One prompt or several, not yet read. A list of whole numbers is one prompt."""
         if isinstance(prompts, str | Mapping):
-            return [self.read(prompts)]
+            return [prompts]
         if not isinstance(prompts, list | tuple):
             raise InvalidRequest("prompts", f"must be a prompt or a list of prompts, not {type(prompts).__name__}")
-        if prompts and type(prompts[0]) is int:
-            return [self.read(prompts)]
-        return [self.read(prompt) for prompt in prompts]
+        return [prompts] if prompts and type(prompts[0]) is int else list(prompts)
 
     def conversations(self, messages: Any) -> list[Messages]:
         """One conversation or several. A list of messages is one."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,10 @@ def test_a_run_that_is_interrupted_tells_what_there_was(make_llm: MakeLLM, monke
     loop = llm.engine.loop
     real, turns = loop.step, iter(range(1000))
 
-    def step() -> object:
+    def step(*meanwhile: Any) -> object:
         if next(turns) == 20:
             os.kill(os.getpid(), signal.SIGINT)
-        return real()
+        return real(*meanwhile)
 
     monkeypatch.setattr(loop, "step", step)
     run = bench.run([TokenRequest([10 + n] * 8, 6 if n < 4 else 200) for n in range(8)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -115,12 +116,12 @@ class PushesEveryRequestBack:
         self._step = self._loop.step
         self._loop.step = self.step  # type: ignore[method-assign]
 
-    def step(self) -> list[Update]:
+    def step(self, *meanwhile: Any) -> list[Update]:
         for request_id in sorted(self._running):
             if self._is_near_its_end(request_id) or self._random.random() < 0.15:
                 self._running.remove(request_id)
                 self._loop.inbox.append(PushBackRequest(request_id))
-        updates = self._step()
+        updates = self._step(*meanwhile)
         self._running.update(update.request_id for update in updates if isinstance(update, Started))
         return updates
 

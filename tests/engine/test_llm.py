@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from msgspec import structs
 from transformers import PreTrainedModel
 
 from pagoda import LLM, SamplingParams
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
+from pagoda.core.plan import RowPayload, StepPlan
+from pagoda.core.result import StepResult
 from pagoda.engine.llm import STEPS_OPENED
 from tests.engine.conftest import END, KERNELS, VOCAB_SIZE, MakeLLM
 
@@ -305,28 +307,66 @@ def test_priorities_decide_who_goes_first(make_llm: MakeLLM):
 
 
 class DeviceApart:
-    """Computes beside the host; nothing of it but that is asked here."""
+    """The engine's own executor, as if it computed beside the host: a step's result is given out one step later."""
 
     lateness = 1
-    num_in_flight = 0
+
+    def __init__(self, llm: LLM) -> None:
+        self._executor = llm.engine.loop.executor
+        self._results: deque[StepResult] = deque()
+        self.num_sent = 0
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._results)
+
+    def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
+        self._executor.submit(plan, payloads)
+        self._results.append(self._executor.collect())
+        self.num_sent += 1
+
+    def collect(self) -> StepResult:
+        return self._results.popleft()
 
 
-def test_a_device_without_work_gets_a_step_before_all_are_opened(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def device_apart(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> DeviceApart:
+    device = DeviceApart(llm)
+    monkeypatch.setattr(llm.engine.loop, "executor", device)
+    return device
+
+
+def test_a_device_apart_gets_its_first_step_before_all_prompts_are_read(
+    llm: LLM, device_apart: DeviceApart, monkeypatch: pytest.MonkeyPatch
+):
     length = 16
     per_step = -(-llm.engine.config.max_num_batched_tokens // length)
-    request = llm._reader.request([5] * length, SamplingParams(max_tokens=1))
     count = (STEPS_OPENED + 2) * per_step
-    waiting = deque((structs.replace(request, request_id=str(number)), None) for number in range(count))
-    device = DeviceApart()
-    with monkeypatch.context() as patch:
-        patch.setattr(llm.engine.loop, "executor", device)
-        assert len(llm._open_some(waiting)) == per_step
-        device.num_in_flight = 1
-        assert len(llm._open_some(waiting)) == STEPS_OPENED * per_step
-    assert len(llm._open_some(waiting)) == per_step  # without a device apart nothing is gained by waiting
-    while llm.engine.loop.has_work:
-        llm._turn()
-    assert not len(llm._outputs)
+    sent_when_read = []
+    read = llm._reader.read
+
+    def watched_read(prompt: list[int]) -> tuple[str | None, list[int]]:
+        sent_when_read.append(device_apart.num_sent)
+        return read(prompt)
+
+    monkeypatch.setattr(llm._reader, "read", watched_read)
+    outputs = llm.generate([[5] * length] * count, SamplingParams(max_tokens=2, ignore_eos=True), use_tqdm=False)
+    assert all(len(output.outputs[0].token_ids) == 2 for output in outputs) and len(outputs) == count
+    in_time = Counter(sent_when_read)
+    assert in_time[0] == per_step and in_time[1] == STEPS_OPENED * per_step and in_time[2] == per_step
+    check_clean(llm)
+
+
+def test_a_bad_prompt_late_in_the_list_leaves_nothing_behind(llm: LLM, device_apart: DeviceApart):
+    good = [[5] * 16] * (llm.engine.config.max_num_batched_tokens // 16)
+    watched = llm.stream("the engine", GREEDY)
+    next(watched)
+    for bad in ([], [VOCAB_SIZE], ["no id"]):
+        with pytest.raises(InvalidRequest, match="^prompt"):
+            llm.generate([*good, bad], GREEDY, use_tqdm=False)
+    *_, output = watched  # what others wait for is not lost
+    assert output.outputs[0].token_ids == llm.generate("the engine", GREEDY)[0].outputs[0].token_ids
+    check_clean(llm)
 
 
 def test_preempt_changes_no_answer(llm: LLM):

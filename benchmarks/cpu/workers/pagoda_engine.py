@@ -19,7 +19,7 @@ from pagoda.engine.messages import NewTokens
 class StallWatch:
     """Looks at the updates of every step: how long did a stream wait between two of its tokens?"""
 
-    def __init__(self, step: Callable[[], list[Any]]) -> None:
+    def __init__(self, step: Callable[..., list[Any]]) -> None:
         self._step = step
         self._last: dict[str, float] = {}
         self.longest = 0.0
@@ -27,8 +27,8 @@ class StallWatch:
     def start(self) -> None:
         self._last, self.longest = {}, 0.0
 
-    def __call__(self) -> list[Any]:
-        updates = self._step()
+    def __call__(self, *meanwhile: Any) -> list[Any]:
+        updates = self._step(*meanwhile)
         now = time.monotonic()
         for update in updates:
             if isinstance(update, NewTokens):
