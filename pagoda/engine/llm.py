@@ -14,6 +14,7 @@ import msgspec
 
 from pagoda.core.config import EngineConfig, device_defaults
 from pagoda.core.errors import InvalidRequest, PagodaError
+from pagoda.core.plan import StepPlan
 from pagoda.core.request import Pooling, Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
@@ -171,11 +172,11 @@ class LLM:
                 opened.append(request)
                 outputs.append(self._open(request, text))
 
-        def use_time(num_computing: int) -> None:
+        def use_time(plan: StepPlan) -> None:
             if len(opened) == count:
                 collector.pass_turn()
                 return
-            open_some(min(TIMES_OPENED * num_computing, STEPS_OPENED * most))
+            open_some(min(TIMES_OPENED * int(plan.num_tokens.sum()), STEPS_OPENED * most))
             if len(opened) == count:
                 collector.look()
 
@@ -236,7 +237,7 @@ class LLM:
         with interrupts_deferred():
             return self._turn()
 
-    def _turn(self, meanwhile: Callable[[int], None] | None = None) -> list[RequestOutput]:
+    def _turn(self, meanwhile: Callable[[StepPlan], None] | None = None) -> list[RequestOutput]:
         """One step of the engine, which no Ctrl-C may cut short; the outputs that changed."""
         changed = []
         for update in self._engine.loop.step(meanwhile):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from pagoda.core.errors import EngineError, InvalidRequest, PagodaError
 from pagoda.core.plan import RowPayload, StepPlan
@@ -73,16 +72,16 @@ class EngineLoop:
     def has_work(self) -> bool:
         return bool(self.inbox or self._updates or self._plans or self.scheduler.has_work)
 
-    def step(self, meanwhile: Callable[[int], None] | None = None) -> list[Update]:
+    def step(self, meanwhile: Callable[[StepPlan], None] | None = None) -> list[Update]:
         """One turn. With results that come k steps late, the tokens are those of a plan made k turns ago.
 
-        `meanwhile` is called once the device has its step, with the number of tokens in it. If it raises, the next turn
-        publishes what this one would have.
+        `meanwhile` is called once the device has its step. If it raises, the next turn publishes what this one would
+        have.
         """
-        num_tokens = self._begin_step()
+        plan = self._begin_step()
         try:
             if meanwhile is not None:
-                meanwhile(num_tokens)
+                meanwhile(plan)
         finally:
             self._end_step()
         updates, self._updates = self._updates, []
@@ -96,32 +95,32 @@ class EngineLoop:
             self._failure = EngineError(f"the engine stopped beside its steps: {type(error).__name__}: {error}")
             raise self._failure from error
 
-    def _begin_step(self) -> int:
-        with self._failing_for_good():
+    def _begin_step(self) -> StepPlan:
+        if self._failure is not None:
+            raise self._failure
+        try:
             self._drain_inbox()
             self._step_start = self._clock()
             plan = self.scheduler.plan(self._step_start)
             self._plans.append(plan)
             self.executor.submit(plan, self._payloads(plan))
-        return int(plan.num_tokens.sum())
+        except BaseException as error:
+            raise self._failed_in_step(error) from error
+        return plan
 
     def _end_step(self) -> None:
-        with self._failing_for_good():
+        try:
             if self.executor.lateness:
                 self._drain_inbox()  # while the device is busy, not when it waits for the next plan
             while self._has_result_due():
                 self._commit_oldest(self._step_start)
-
-    @contextmanager
-    def _failing_for_good(self) -> Iterator[None]:
-        """After an error in a step plans and results no longer match: nothing that comes after could be trusted."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            yield
         except BaseException as error:
-            self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
-            raise self._failure from error
+            raise self._failed_in_step(error) from error
+
+    def _failed_in_step(self, error: BaseException) -> EngineError:
+        """Plans and results no longer match: nothing that comes after could be trusted."""
+        self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
+        return self._failure
 
     def _has_result_due(self) -> bool:
         waiting = self.executor.num_in_flight
