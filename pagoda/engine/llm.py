@@ -186,6 +186,7 @@ class LLM:
                     while len(opened) < count or len(self._outputs):
                         if not self._engine.loop.executor.num_in_flight:
                             open_some(most if self._engine.loop.executor.lateness else math.inf)
+                            interrupts.deliver()
                         for output in self._turn(use_time):
                             progress.update(output)
                         self._raise_rejected(opened)
