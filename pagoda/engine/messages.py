@@ -56,7 +56,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     num_cached_tokens: int
 
 
-class NewTokens(msgspec.Struct, frozen=True, array_like=True, tag="tokens"):
+class NewTokens(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="tokens"):
     """More of one answer. With a finish reason it is the last of it."""
 
     request_id: str

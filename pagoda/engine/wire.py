@@ -62,7 +62,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     info: EngineInfo
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How the engine stands after a step."""
 
     time: float
@@ -87,7 +87,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """Done in parts because a device ran out of memory."""
 
 
-class Published(msgspec.Struct, frozen=True, array_like=True, tag="published"):
+class Published(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="published"):
     """What one step gave."""
 
     updates: tuple[Update, ...]

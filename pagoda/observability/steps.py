@@ -9,7 +9,7 @@ import msgspec
 NUM_REMEMBERED = 128
 
 
-class StepRecord(msgspec.Struct, frozen=True, array_like=True):
+class StepRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One step whose result is back. `time` and `seconds` are those of the turn in which it came back."""
 
     step_id: int

@@ -28,7 +28,7 @@ class Reason(IntEnum):
     MADE_WAY = 17
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
+class Decision(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="decision"):
     """`values` and `other` (a second request) mean what `words.py` says for the reason."""
 
     step_id: int

@@ -50,19 +50,19 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
     request_id: str
 
 
-class PageNames(msgspec.Struct, frozen=True, array_like=True):
+class PageNames(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Hashes of pages that became full of known tokens."""
 
     sequence: int
     names: tuple[bytes, ...]
 
 
-class Finished(msgspec.Struct, frozen=True, array_like=True):
+class Finished(msgspec.Struct, frozen=True, gc=False, array_like=True):
     sequence: int
     reason: FinishReason
 
 
-class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
+class StepOutcome(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="outcome"):
     """What became of a planned step."""
 
     step_id: int
@@ -72,7 +72,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
     page_names: tuple[PageNames, ...] = ()
 
 
-class PlanMade(msgspec.Struct, frozen=True, tag="plan"):
+class PlanMade(msgspec.Struct, frozen=True, gc=False, tag="plan"):
     """A plan was asked for at the time `now`; its digest tells whether a replay made the same one."""
 
     step_id: int
