@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -54,7 +55,11 @@ BEAT_SECONDS = 1.0  # and so it does during a long step
 
 
 class EngineProcess:
-    """The loop on the main thread; another reads the socket into its inbox, a third says that all this lives."""
+    """The loop on the main thread; another reads the socket into its inbox, a third says that all this lives.
+
+    The loop looks at the socket itself before each step: where the kernels keep every core busy, the thread that reads
+    may wait for one while a step is computed for a client that has left.
+    """
 
     def __init__(self, connection: socket.socket, engine: Engine) -> None:
         self._connection = connection
@@ -64,7 +69,8 @@ class EngineProcess:
         self._wake = threading.Event()
         self._is_closing = False
         self._last_report = 0.0
-        self._sending = threading.Lock()
+        self._sending, self._receiving = threading.Lock(), threading.Lock()
+        self._decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
         self._step_start: float | None = None
         self._heart = threading.Thread(target=self._beat, name="pagoda-heart", daemon=True)
         self._reader = threading.Thread(target=self._read, name="pagoda-messages", daemon=True)
@@ -95,6 +101,7 @@ class EngineProcess:
         self._wake.clear()
 
     def _step(self) -> None:
+        self._receive()
         start = self._step_start = time.monotonic()
         try:
             updates = self._loop.step()
@@ -140,20 +147,32 @@ class EngineProcess:
                 self._send(Alive(seconds))
 
     def _read(self) -> None:
-        decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
+        readable = select.poll()
+        readable.register(self._connection, select.POLLIN)
         try:
-            while data := self._connection.recv(READ_BYTES):
-                for record in decoder.feed(data):
-                    if isinstance(record, Ask):
-                        self._questions.append(record)
-                    else:
-                        self._loop.inbox.append(record)
+            while not self._is_closing:
+                readable.poll()
+                self._receive()
                 self._wake.set()
-        except OSError:
-            pass
         finally:
             self._is_closing = True
             self._wake.set()
+
+    def _receive(self) -> None:
+        """What has come, without waiting for more."""
+        with self._receiving:
+            try:
+                data = self._connection.recv(READ_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self._is_closing |= not data
+            for record in self._decoder.feed(data):
+                if isinstance(record, Ask):
+                    self._questions.append(record)
+                else:
+                    self._loop.inbox.append(record)
 
 
 def describe(engine: Engine) -> EngineInfo:
