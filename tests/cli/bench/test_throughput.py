@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,10 +101,10 @@ def test_ctrl_c_ends_with_what_there_is(
     """In the run itself; in the warm-up before it there is nothing to tell."""
     real, turns = EngineLoop.step, iter(range(10_000))
 
-    def step(loop: EngineLoop) -> object:
+    def step(loop: EngineLoop, *meanwhile: Any) -> object:
         if next(turns) == last_turn:
             os.kill(os.getpid(), signal.SIGINT)
-        return real(loop)
+        return real(loop, *meanwhile)
 
     monkeypatch.setattr(EngineLoop, "step", step)
     file = tmp_path / "out.json"
