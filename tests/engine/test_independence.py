@@ -58,13 +58,14 @@ def text_cases(llm: LLM) -> list[Case]:
 
 
 @pytest.mark.slow
-def test_smollm2(smollm2_path: Path, capsys: pytest.CaptureFixture[str]):
-    with LLM(smollm2_path, max_model_len=128, **ALONE.settings()) as llm:
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_smollm2(num_threads: int, smollm2_path: Path, capsys: pytest.CaptureFixture[str]):
+    with LLM(smollm2_path, max_model_len=128, num_threads=1, **ALONE.settings()) as llm:
         cases = text_cases(llm)
         expected = run(llm, cases, ALONE)
     for variant in VARIANTS:
         few = {"num_pages": 24} if variant.preempts else {}
-        with LLM(smollm2_path, max_model_len=128, **variant.settings() | few) as llm:
+        with LLM(smollm2_path, max_model_len=128, num_threads=num_threads, **variant.settings() | few) as llm:
             found = run(llm, cases, variant)
             close = differences(llm, cases, expected, found)
         with capsys.disabled():
