@@ -42,7 +42,7 @@ def test_pieces_join_to_the_decoded_text(tokenizer: Tokenizer, ids: list[int], s
     assert "".join(streamed(tokenizer, ids, skip, continues)) == tokenizer.decode(ids, skip, continues)
 
 
-@given(st.text(max_size=40), st.data())
+@given(st.text(max_size=40) | st.text("a " + SPACE, max_size=8), st.data())
 def test_no_piece_holds_half_a_character(text: str, data: st.DataObject) -> None:
     tokenizer = data.draw(st.sampled_from(TOKENIZERS))
     try:
@@ -50,7 +50,7 @@ def test_no_piece_holds_half_a_character(text: str, data: st.DataObject) -> None
     except InvalidRequest:
         return
     pieces = streamed(tokenizer, ids, True, False)
-    assert "".join(pieces) == text
+    assert "".join(pieces) == text.replace(SPACE, " "), "the sign that SentencePiece writes for a space is one"
     if "\ufffd" not in text:
         assert not any("\ufffd" in piece for piece in pieces)
 
