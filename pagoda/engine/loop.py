@@ -92,8 +92,7 @@ class EngineLoop:
         try:
             return self.executor.use_idle_time()
         except BaseException as error:
-            self._failure = EngineError(f"the engine stopped beside its steps: {type(error).__name__}: {error}")
-            raise self._failure from error
+            raise self._failed("beside its steps", error) from error
 
     def _begin_step(self) -> StepPlan:
         if self._failure is not None:
@@ -105,7 +104,7 @@ class EngineLoop:
             self._plans.append(plan)
             self.executor.submit(plan, self._payloads(plan))
         except BaseException as error:
-            raise self._failed_in_step(error) from error
+            raise self._failed("in a step", error) from error
         return plan
 
     def _end_step(self) -> None:
@@ -115,11 +114,11 @@ class EngineLoop:
             while self._has_result_due():
                 self._commit_oldest(self._step_start)
         except BaseException as error:
-            raise self._failed_in_step(error) from error
+            raise self._failed("in a step", error) from error
 
-    def _failed_in_step(self, error: BaseException) -> EngineError:
-        """Plans and results no longer match: nothing that comes after could be trusted."""
-        self._failure = EngineError(f"the engine stopped in a step: {type(error).__name__}: {error}")
+    def _failed(self, where: str, error: BaseException) -> EngineError:
+        """Plans and results may no longer match: nothing that comes after could be trusted."""
+        self._failure = EngineError(f"the engine stopped {where}: {type(error).__name__}: {error}")
         return self._failure
 
     def _has_result_due(self) -> bool:
