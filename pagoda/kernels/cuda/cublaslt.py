@@ -23,6 +23,8 @@ FEWEST_ROWS = 2
 FEWEST_BYTES = 1 << 24
 # Where a product begins in memory: what the copy engine asks for.
 ALIGNMENT = 16
+# What a kernel may keep its counts in: the next tile, where multiprocessors take one after the other.
+SCRATCH_BYTES = 1 << 16
 
 # Stands for an address until there is one: the library chooses no kernel without, and reads nothing there.
 SOMEWHERE = ctypes.c_void_p(1 << 20)
@@ -35,6 +37,7 @@ FLOAT32, COMPUTE_FLOAT32 = 0, 68
 TRANSPOSED, EPILOGUE, BIAS, A_SCALES, B_SCALES, FAST_SUMS, A_SCALE_MODE, B_SCALE_MODE = 3, 7, 8, 17, 18, 25, 31, 32
 ADD_BIAS = 4  # CUBLASLT_EPILOGUE_BIAS
 SCALE_A_ROW = 3  # CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+MOST_SCRATCH = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 # cublasLtMatmulAlgoConfigAttributes_t
 TILE_ID, NUM_SPLITS, REDUCTION, SWIZZLE, OPTIONS, CLUSTER_ID = 1, 2, 3, 4, 5, 8
 SINGLE, PAIRED = 2, 5  # CUBLASLT_CLUSTER_SHAPE_1x1x1 and 1x2x1
@@ -104,7 +107,7 @@ def _library() -> _Library | None:
 class TiledProduct:
     """out [rows, outputs] = x [rows, inputs] by weights [outputs, inputs], cut into chosen tiles.
 
-    In fp8 every row and every output has a scale. All lie in one piece; nothing is allocated by a call.
+    In fp8 every row and every output has a scale. All lie in one piece.
     """
 
     def __init__(
@@ -144,10 +147,12 @@ class TiledProduct:
         out: torch.Tensor,
         x: torch.Tensor,
         weights: torch.Tensor,
+        scratch: torch.Tensor,
         x_scales: torch.Tensor | None = None,
         scales: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
     ) -> None:
+        """`scratch` is anything of SCRATCH_BYTES that nobody else uses meanwhile."""
         if self._is_fp8:
             assert x_scales is not None and scales is not None
             self._describe(A_SCALES, _address(scales))
@@ -159,12 +164,12 @@ class TiledProduct:
             "Matmul", self._library.handle, self._product,
             ctypes.byref(self._one), _address(weights), self._weights, _address(x), self._inputs,
             ctypes.byref(self._zero), _address(out), self._results, _address(out), self._results,
-            ctypes.byref(self._algorithm), None, ctypes.c_size_t(0),
+            ctypes.byref(self._algorithm), _address(scratch), ctypes.c_size_t(SCRATCH_BYTES),
             ctypes.c_void_p(torch.cuda.current_stream(out.device).cuda_stream),
         )  # fmt: skip
 
     def take_tile(self, tile: Tile, number_bytes: int) -> bool:
-        """Whether the library has a kernel for it that needs no memory of its own."""
+        """Whether the library has a kernel for it."""
         options = (FINE_ROWS if tile.fine_rows else 0) | (BY_ROWS if tile.paired else 0)
         cluster = PAIRED if tile.paired else SINGLE
         plain = [(TILE_ID, tile_id(tile)), (NUM_SPLITS, 1), (REDUCTION, 0), (SWIZZLE, 0), (CLUSTER_ID, cluster)]
@@ -177,10 +182,13 @@ class TiledProduct:
         return False
 
     def take_default(self) -> bool:
-        """Begin with what the library would choose without memory of its own; False: it has nothing."""
+        """Begin with what the library would choose; False: it has nothing."""
         wish, count = ctypes.c_void_p(), ctypes.c_int()
         found = (_Found * 1)()
-        self._library.call("MatmulPreferenceCreate", ctypes.byref(wish))  # no workspace unless it is asked for
+        self._library.call("MatmulPreferenceCreate", ctypes.byref(wish))
+        most = ctypes.c_size_t(SCRATCH_BYTES)
+        size = ctypes.c_size_t(ctypes.sizeof(most))
+        self._library.call("MatmulPreferenceSetAttribute", wish, MOST_SCRATCH, ctypes.byref(most), size)
         status = self._library.try_call(
             "MatmulAlgoGetHeuristic", self._library.handle, self._product, self._weights, self._inputs,
             self._results, self._results, wish, 1, found, ctypes.byref(count),
@@ -215,7 +223,7 @@ class TiledProduct:
             "MatmulAlgoCheck", self._library.handle, self._product, self._weights, self._inputs,
             self._results, self._results, ctypes.byref(algorithm), ctypes.byref(found),
         )  # fmt: skip
-        return status == 0 and found.workspace_bytes == 0
+        return status == 0 and found.workspace_bytes <= SCRATCH_BYTES
 
 
 def tile_id(tile: Tile) -> int:

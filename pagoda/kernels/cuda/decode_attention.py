@@ -58,9 +58,14 @@ class DecodeTile:
     num_stages: int
 
 
-def decode_tile(split_len: int) -> DecodeTile:
-    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take."""
-    return DecodeTile(64, 2, 1) if split_len <= 64 else DecodeTile(32, 1, 4)
+def decode_tile(split_len: int, is_alone: bool) -> DecodeTile:
+    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take.
+
+    Not `is_alone`: the kernel of what rows share is at work beside this one, and both need room.
+    """
+    if split_len <= 64:
+        return DecodeTile(64, 2, 1)
+    return DecodeTile(16, 1, 3) if is_alone else DecodeTile(32, 1, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +156,7 @@ def decode_attention(
     max_splits = workspace.mixed.shape[1]
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
-    tile = tile or decode_tile(workspace.split_len)
+    tile = tile or decode_tile(workspace.split_len, is_alone=shared_lens is None)
     launch: Launch | None = _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,
@@ -184,6 +189,7 @@ def decode_attention(
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
+        IN_PAGES=tile.num_stages > 1 and shared_lens is None and window == 0 and page_size % tile.block_tokens == 0,
         SHARED_UNIT=SHARED_UNIT,
         MERGED_TOGETHER=MERGED_TOGETHER,
         IS_FRESH=fresh is not None,
@@ -239,6 +245,7 @@ def _decode(
     PAGE_SIZE: tl.constexpr,
     SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
+    IN_PAGES: tl.constexpr,
     SHARED_UNIT: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
     IS_FRESH: tl.constexpr,
@@ -312,10 +319,16 @@ def _decode(
                     key_norm, epsilon, offset, page_stride, token_stride,
                     GROUP, WIDTH, PAGE_SIZE, HALF, INTERLEAVED, NORMS
                 )  # fmt: skip
+        page = tl.load(table + begin // PAGE_SIZE)
         for start in range(begin, end, BLOCK_TOKENS):
             positions = start + tl.arange(0, BLOCK_TOKENS)
             is_held = positions < end
-            offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
+            if IN_PAGES:
+                # A tile lies in one page, whose number was asked for a tile ago: so tiles can be asked for earlier.
+                offsets = page.to(tl.int64) * page_stride + (positions % PAGE_SIZE) * token_stride
+                page = tl.load(table + tl.minimum(start + BLOCK_TOKENS, end - 1) // PAGE_SIZE)
+            else:
+                offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             scores = score(queries, key_tile)

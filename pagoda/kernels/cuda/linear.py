@@ -53,7 +53,7 @@ class Matrix:
         """out [T, outputs] = x [T, inputs] by the matrix. With `x_scales` [T] x is fp8 too."""
         tiled = tiled_product(out, x, self.numbers, self.bias is not None)
         if tiled is not None:
-            tiled(out, x, self.numbers, x_scales, self.scales, self.bias)
+            tiled(out, x, self.numbers, workspace.partial, x_scales, self.scales, self.bias)
         elif self.is_small(len(x)):
             scales = None if self.scales is None else self.scales.view(-1)
             small_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)

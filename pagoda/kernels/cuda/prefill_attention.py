@@ -42,11 +42,9 @@ class PrefillTile:
     num_stages: int
 
 
-def prefill_tile(longest: int, num_tokens: int) -> PrefillTile:
-    """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and the tokens of the step."""
-    if longest < 64:
-        return PrefillTile(max(16, block_of(longest)), 64, 4, 3)
-    return PrefillTile(128, 64, 4, 3) if num_tokens > 2048 else PrefillTile(64, 64, 4, 4)
+def prefill_tile(longest: int) -> PrefillTile:
+    """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row."""
+    return PrefillTile(min(64, max(16, block_of(longest))), 64, 4, 3)
 
 
 def prefill_attention(
@@ -77,7 +75,7 @@ def prefill_attention(
     num_rows = context_lens.shape[0]
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    tile = tile or prefill_tile(max_new * group_block, num_tokens)
+    tile = tile or prefill_tile(max_new * group_block)
     if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
         tiles = None
     tokens_in_tile = max(tile.lines, group_block) // group_block
@@ -215,12 +213,16 @@ def _take_tiles(
     WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
     WHOLE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
+    first = 0
+    if WHOLE and not MASKED:
+        first = page_row(table, begin, PAGE_SIZE)
     for start in range(begin, end, BLOCK_TOKENS):
         positions = start + tl.arange(0, BLOCK_TOKENS)
         if WHOLE and not MASKED:
-            first = page_row(table, start, PAGE_SIZE)
             key_tile = k_tiles.load([first, kv_head * WIDTH])
             value_tile = v_tiles.load([first, kv_head * WIDTH])
+            # A tile ahead, so that tiles themselves can be asked for earlier.
+            first = page_row(table, tl.minimum(start + BLOCK_TOKENS, last_token), PAGE_SIZE)
         else:
             is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)

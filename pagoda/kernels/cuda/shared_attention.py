@@ -48,7 +48,9 @@ class SharedTile:
     num_stages: int
 
 
-SHARED_TILE = SharedTile(64, 64, 4, 4)
+def shared_tile(num_rows: int) -> SharedTile:
+    """Few rows leave room for a tile more on its way; many need it for the kernel beside this one."""
+    return SharedTile(64, 64, 4, 4 if num_rows <= 64 else 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ def shared_attention(
     workspace: DecodeWorkspace,
     programs_per_row: int | None = None,
     pieces: int | None = None,
-    tile: SharedTile = SHARED_TILE,
+    tile: SharedTile | None = None,
     tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
     """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
@@ -89,6 +91,7 @@ def shared_attention(
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
     group_block = block_of(group)
+    tile = tile or shared_tile(num_rows)
     rows_in_tile = max(1, tile.lines // group_block)
     block_tokens = tile.block_tokens
     if tiles is not None and tiles.fits(page_size, tiles.block_tokens):
@@ -230,11 +233,13 @@ def _shared(
     top = tl.full([ROWS * GROUP_BLOCK], LOWEST, tl.float32)
     total = tl.zeros([ROWS * GROUP_BLOCK], tl.float32)
     mixed = tl.zeros([ROWS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
+    first = page_row(table, begin, PAGE_SIZE) if WHOLE else 0
     for block in range(begin, piece_end, BLOCK_TOKENS):
         if WHOLE:  # what is shared are whole pages
-            first = page_row(table, block, PAGE_SIZE)
             scores = score(queries, k_tiles.load([first, kv_head * WIDTH]))
             value_tile = v_tiles.load([first, kv_head * WIDTH])
+            # A tile ahead, so that tiles themselves can be asked for earlier.
+            first = page_row(table, tl.minimum(block + BLOCK_TOKENS, piece_end - 1), PAGE_SIZE)
         else:
             positions = block + tl.arange(0, BLOCK_TOKENS)
             is_held = positions < piece_end

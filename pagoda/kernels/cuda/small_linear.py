@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.cublaslt import SCRATCH_BYTES
 from pagoda.kernels.cuda.overlap import CACHE_LINE, wait_and_fetch
 from pagoda.kernels.cuda.tiles import INTERPRETED
 
@@ -34,7 +35,10 @@ class LinearPlan:
 
 @dataclass(frozen=True, eq=False)
 class LinearWorkspace:
-    """Partial results and, for each block of outputs, how many are there; the counts are zeros between launches."""
+    """Partial results and, for each block of outputs, how many are there; the counts are zeros between launches.
+
+    Where there are no partial results, a product of cuBLASLt keeps what it counts in their place.
+    """
 
     partial: torch.Tensor  # float32
     num_done: torch.Tensor  # int32
@@ -45,8 +49,9 @@ class LinearWorkspace:
 def linear_workspace(max_out: int, max_stretches: int, device: torch.device | str) -> LinearWorkspace:
     """For weights of up to `max_out` rows (both halves of a gated pair counted) cut into up to so many stretches."""
     padded = max_out + 2 * LARGEST_BLOCK  # each half ends with a block that may be partly filled
+    num_partial = max(max_stretches * padded * MOST_ROWS, SCRATCH_BYTES // 4)
     return LinearWorkspace(
-        torch.empty(max_stretches * padded * MOST_ROWS, dtype=torch.float32, device=device),
+        torch.empty(num_partial, dtype=torch.float32, device=device),
         torch.zeros(max_out, dtype=torch.int32, device=device),
     )
 
