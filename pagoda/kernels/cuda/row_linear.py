@@ -41,21 +41,24 @@ def row_plan(num_out: int, num_in: int, bytes_per_number: int, gated: bool) -> R
 
 
 @triton.jit
-def _load(tiles, is_column, EVEN: tl.constexpr):
+def _load(pointers, is_column, EVEN: tl.constexpr):
+    """Where all are columns, a mask would cost an instruction a number."""
     if EVEN:
-        return tl.load(tiles)
-    return tl.load(tiles, mask=is_column[None, :, :], other=0.0)
+        return tl.load(pointers)
+    return tl.load(pointers, mask=is_column, other=0.0)
 
 
 @triton.jit
 def _take(
-    tile, up_tile, x, norm, is_column, offset, total, up_total, squares, NORMS: tl.constexpr, GATED: tl.constexpr
-):
+    tile, up_tile, x, norm, is_column, offset, total, up_total, squares,
+    NORMS: tl.constexpr, IS_OFFSET: tl.constexpr, GATED: tl.constexpr, EVEN: tl.constexpr
+):  # fmt: skip
     """Add what some columns of the rows give; what a thread loads at once it also adds up at once."""
-    numbers = tl.load(x, mask=is_column, other=0.0).to(tl.float32)
+    numbers = _load(x, is_column, EVEN).to(tl.float32)
     if NORMS:
         squares += tl.sum(numbers * numbers, 1)
-        numbers *= tl.load(norm, mask=is_column, other=0.0) + offset
+        weights = _load(norm, is_column, EVEN)
+        numbers *= weights + offset if IS_OFFSET else weights
     total += tl.sum(tile.to(tl.float32) * numbers[None, :, :], 2)
     if GATED:
         up_total += tl.sum(up_tile.to(tl.float32) * numbers[None, :, :], 2)
@@ -76,6 +79,7 @@ def _row_linear_kernel(
     epsilon,
     offset,
     NORMS: tl.constexpr,
+    IS_OFFSET: tl.constexpr,
     GATED: tl.constexpr,
     EVEN: tl.constexpr,
     EARLY: tl.constexpr,
@@ -92,8 +96,9 @@ def _row_linear_kernel(
     rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None, None] * num_in + columns[None, :, :]
     up_rows = rows + num_out.to(tl.int64) * num_in
     # The first tile does not depend on x.
-    tile = _load(rows, columns < num_in, EVEN)
-    up_tile = _load(up_rows, columns < num_in, EVEN) if GATED else tile
+    is_column = columns < num_in
+    tile = _load(rows, is_column[None, :, :], EVEN)
+    up_tile = _load(up_rows, is_column[None, :, :], EVEN) if GATED else tile
     wait_for_earlier(EARLY)
 
     total = tl.zeros([BLOCK_OUT, BLOCK_IN // VECTOR], tl.float32)
@@ -101,16 +106,17 @@ def _row_linear_kernel(
     squares = tl.zeros([BLOCK_IN // VECTOR], tl.float32)
     norms = norm + columns if NORMS else x
     total, up_total, squares = _take(
-        tile, up_tile, x + columns, norms, columns < num_in, offset, total, up_total, squares, NORMS, GATED
+        tile, up_tile, x + columns, norms, is_column, offset, total, up_total, squares, NORMS, IS_OFFSET, GATED, EVEN
     )
     for start in range(BLOCK_IN, num_in, BLOCK_IN):
         is_column = start + columns < num_in
-        tile = _load(rows + start, is_column, EVEN)
-        up_tile = _load(up_rows + start, is_column, EVEN) if GATED else tile
+        tile = _load(rows + start, is_column[None, :, :], EVEN)
+        up_tile = _load(up_rows + start, is_column[None, :, :], EVEN) if GATED else tile
         norms = norm + start + columns if NORMS else x
         total, up_total, squares = _take(
-            tile, up_tile, x + start + columns, norms, is_column, offset, total, up_total, squares, NORMS, GATED
-        )
+            tile, up_tile, x + start + columns, norms, is_column, offset, total, up_total, squares,
+            NORMS, IS_OFFSET, GATED, EVEN
+        )  # fmt: skip
     sums = tl.sum(total, 1)
     up_sums = tl.sum(up_total, 1)
     if NORMS:
@@ -167,6 +173,7 @@ def row_linear(
         epsilon,
         offset,
         NORMS=norm is not None,
+        IS_OFFSET=offset != 0.0,
         GATED=gated,
         EVEN=num_in % plan.block_in == 0,
         EARLY=LAUNCHES_EARLY,
