@@ -59,7 +59,7 @@ class Demand:
     body: Matrices
     """What every token passes through."""
     head: Matrices
-    """What makes a row of logits."""
+    """What makes a row of logits: on a GPU all that lies behind the last attention."""
     cached_bytes: tuple[int, ...]
     """By cache group: keys and values of one token."""
     pair_operations: tuple[int, ...]
@@ -69,15 +69,14 @@ class Demand:
     @classmethod
     def of(cls, engine: Engine) -> Demand:
         stored = engine.loop.executor.stored
-        calls = record(engine.model)
+        calls = record(engine.model, takes_early=engine.config.device == "cuda")
         groups = engine.model.cache_groups()
         attends = [call for call in calls if isinstance(call, Attend)]
-        head = Matrices.of((call for call in calls if _is_of_logits(call)), stored)
         # A CPU attends in singles whatever it multiplies weights in; a GPU as in its head, which is never rounded.
-        [of_head] = head.num_factors
+        [of_head] = {stored(call.weight).arithmetic for call in calls if isinstance(call, Linear) and call.is_head}
         return cls(
             body=Matrices.of((call for call in calls if not _is_of_logits(call)), stored),
-            head=head,
+            head=Matrices.of((call for call in calls if _is_of_logits(call)), stored),
             cached_bytes=tuple(group.bytes_per_token(engine.kv_cache_type) for group in groups),
             # Scores and their mix: a product and a sum each for every element of a query.
             pair_operations=tuple(
@@ -97,13 +96,15 @@ class Demand:
         return Work(num_bytes + _sum_of_products(self.cached_bytes, shape.num_cached), dict(operations))
 
 
-def record(model: Model) -> list[Call]:
-    """The operators that a step of this model is made of."""
+def record(model: Model, takes_early: bool) -> list[Call]:
+    """The operators that a step of this model is made of. `takes_early`: tokens without logits end at the last
+    attention."""
     empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
     recorder = Recorder(empty)
     batch = recorder.batch()
-    hidden = model.forward(recorder, batch, empty)
-    model.logits(recorder, recorder.take_rows(hidden, batch.token_ids))
+    hidden = model.forward(recorder, batch, empty, rows=batch.token_ids if takes_early else None)
+    recorder.is_head = True
+    model.logits(recorder, hidden if takes_early else recorder.take_rows(hidden, batch.token_ids))
     return recorder.calls
 
 

@@ -12,6 +12,7 @@ from pagoda.bench.demand import Demand, Matrices, record
 from pagoda.bench.shapes import StepShape
 from pagoda.kernels.base import StoredWeight, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
+from pagoda.kernels.cuda.recorder import Call
 from pagoda.models import load_model
 from pagoda.weights.checkpoint import open_checkpoint
 from tests.bench.conftest import MakeLLM
@@ -57,13 +58,32 @@ def test_every_family_against_the_modules_of_transformers(family: str, tmp_path:
     others = sum(parameter.numel() for name, parameter in reference.named_parameters() if "embed_tokens" not in name)
     tied = reference.config.tie_word_embeddings
     with open_checkpoint(tmp_path) as checkpoint:
-        calls = record(load_model(checkpoint))
-        body = Matrices.of((call for call in calls if call.out is None or not call.out.is_rows), in_singles)
-        logits = Matrices.of((call for call in calls if call.out is not None and call.out.is_rows), in_singles)
+        model = load_model(checkpoint)
+        body, logits = matrices(record(model, takes_early=False))
+        before, behind = matrices(record(model, takes_early=True))
     assert body.num_factors == {"f32": sum(module.weight.numel() for module in linears.values())}
     assert logits.num_factors == {"f32": head.weight.numel()}
     assert logits.num_bytes == 4 * head.weight.numel()
     assert body.num_bytes == 4 * (others - (0 if tied else head.weight.numel())), "all but embedding and head"
+    of_last = [module for name, module in linears.items() if f".{reference.config.num_hidden_layers - 1}." in name]
+    late = [module for module in of_last if module not in _heads_of(linears)]
+    num_late = sum(module.weight.numel() for module in late)
+    assert len(late) == 4
+    assert before.num_factors == {"f32": body.num_factors["f32"] - num_late}
+    assert behind.num_factors == {"f32": head.weight.numel() + num_late}
+    assert before.num_bytes + behind.num_bytes == body.num_bytes + logits.num_bytes
+
+
+def _heads_of(linears: dict[str, torch.nn.Linear]) -> list[torch.nn.Linear]:
+    """What makes queries, keys and values."""
+    return [module for name, module in linears.items() if name[-6:] in ("q_proj", "k_proj", "v_proj")]
+
+
+def matrices(calls: list[Call]) -> tuple[Matrices, Matrices]:
+    """Of all tokens, and of those with logits."""
+    of_rows = [call.out is not None and call.out.is_rows for call in calls]
+    parts = [[call for call, own in zip(calls, of_rows, strict=True) if own == wanted] for wanted in (False, True)]
+    return Matrices.of(parts[0], in_singles), Matrices.of(parts[1], in_singles)
 
 
 def in_singles(weight: Weight) -> StoredWeight:

@@ -74,8 +74,9 @@ class CudaBuilder:
         empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
         self._recorder = Recorder(empty)
         batch = self._recorder.batch()
-        hidden = model.forward(self._recorder, batch, empty)
-        self._logits = model.logits(self._recorder, self._recorder.take_rows(hidden, batch.token_ids))
+        hidden = model.forward(self._recorder, batch, empty, rows=batch.token_ids)  # stands for any of them
+        self._recorder.is_head = True
+        self._logits = model.logits(self._recorder, hidden)
         self._memory = DeviceMemory(self._device)
         self._parts: DeviceParts | None = None
         self._max_num_seqs = 0
@@ -131,11 +132,9 @@ class CudaBuilder:
         return executor
 
     def _passing_bytes(self, sizes: DeviceSizes) -> int:
-        """The libraries' memory, and the largest thing that a step makes and drops: logits or hidden states as singles
-        on their way to the host."""
-        config = self._model.config
-        hidden = sizes.max_tokens * config.hidden_size
-        return LIBRARY_BYTES + FLOAT32_BYTES * max(sizes.max_num_seqs * config.vocab_size, hidden)
+        """The libraries' memory, and the largest thing that a step makes and drops: logits as singles on their way to
+        the host."""
+        return LIBRARY_BYTES + FLOAT32_BYTES * sizes.max_num_seqs * self._model.config.vocab_size
 
     def _make_parts(
         self, device: torch.device, sizes: DeviceSizes, max_model_len: int, num_pages: Sequence[int]

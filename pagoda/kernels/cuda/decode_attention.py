@@ -45,17 +45,17 @@ SHORT_CONTEXT = 8192
 SHARED_UNIT = 512
 # tl.dot takes no fewer rows.
 FEWEST_HEADS = 16
-MERGED_TOGETHER = 8
 FETCHED_TOKENS = tl.constexpr(64)
 
 
 @dataclass(frozen=True)
 class DecodeTile:
-    """Tokens that a program takes at a time, and how it is run."""
+    """Tokens that a program takes at a time, how it is run, and the splits it puts together at a time."""
 
     block_tokens: int
     num_warps: int
     num_stages: int
+    merged_together: int = 8
 
 
 def decode_tile(split_len: int, is_alone: bool) -> DecodeTile:
@@ -191,7 +191,7 @@ def decode_attention(
         BLOCK_TOKENS=tile.block_tokens,
         IN_PAGES=tile.num_stages > 1 and shared_lens is None and window == 0 and page_size % tile.block_tokens == 0,
         SHARED_UNIT=SHARED_UNIT,
-        MERGED_TOGETHER=MERGED_TOGETHER,
+        MERGED_TOGETHER=tile.merged_together,
         IS_FRESH=fresh is not None,
         HALF=0 if fresh is None else fresh.cosines.shape[1],
         INTERLEAVED=fresh is not None and fresh.interleaved,

@@ -18,6 +18,10 @@ class Project(Call):
     takes_bytes: bool = False
     """The input is fp8 with a scale a row, and so are the weights."""
 
+    @property
+    def is_head(self) -> bool:
+        return self.products[0].is_head
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AddNorm(Call):
@@ -160,7 +164,7 @@ def _with_bytes(calls: list[Call]) -> list[Call]:
 
 
 def _is_in_layers(call: Call) -> bool:
-    return isinstance(call, Project) and not call.reads[0].is_rows
+    return isinstance(call, Project) and not call.is_head
 
 
 def _is_same(one: Symbol | None, other: Symbol) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pagoda.kernels.base import KVPages, RopeFrequencies, StoredWeight, Weight
+from pagoda.kernels.base import FloatArray, KVPages, RopeFrequencies, StoredWeight, Weight
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.counting import NOWHERE, bytes_of
@@ -69,9 +69,9 @@ class Program:
         """The logits of some tokens of the batch that ran last, at most `max_logits` at once."""
         return self._steps.logits(batch, logit_tokens)
 
-    def hidden(self, batch: DeviceBatch) -> torch.Tensor:
-        """The hidden states of the batch that ran last, [T, D]."""
-        return self._steps.hidden(batch.num_tokens)
+    def hidden(self, batch: DeviceBatch) -> FloatArray:
+        """The hidden states of the batch that ran last, [T, D], on the host."""
+        return np.concatenate([part.float().cpu().numpy().copy() for part in self._steps.hidden(batch)])
 
     def stored(self, weight: Weight) -> StoredWeight:
         return self._common.weights.stored(weight)
@@ -83,6 +83,10 @@ class Program:
             steps = self._row_steps
         steps.run(batch)
         return steps.logits(batch, logit_tokens)
+
+    def short_context(self, num_rows: int) -> int:
+        """See `DeviceBatch.is_short`: for so many rows, the tokens that are short."""
+        return self._common.attention.short_context(num_rows)
 
     def bind(self, layers: Sequence[KVPages]) -> None:
         """The pages to work on; they may be made after everything else has taken its memory."""

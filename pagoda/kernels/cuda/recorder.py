@@ -28,6 +28,8 @@ class Embed(Call):
 class Linear(Call):
     weight: Weight
     bias: Weight | None
+    is_head: bool = False
+    """Makes logits."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +91,8 @@ class Recorder:
     calls: list[Call] = field(default_factory=list)
     ropes: list[RopeFrequencies] = field(default_factory=list)
     num_values: int = 0
+    is_head: bool = False
+    """What is asked for from now on makes logits."""
 
     def batch(self) -> RaggedBatch:
         """Stands for the batch of any step."""
@@ -102,7 +106,8 @@ class Recorder:
         return self._add(Embed(out=self._new(weight.shape[1]), weight=weight))
 
     def linear(self, x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
-        return self._add(Linear(reads=(x,), out=self._new(weight.shape[0], x.is_rows), weight=weight, bias=bias))
+        out = self._new(weight.shape[0], x.is_rows)
+        return self._add(Linear(reads=(x,), out=out, weight=weight, bias=bias, is_head=self.is_head))
 
     def rms_norm(self, x: Symbol, weight: Weight, epsilon: float, offset: float = 0.0) -> Symbol:
         return self._add(Norm(reads=(x,), out=self._like(x), weight=weight, epsilon=epsilon, offset=offset))

@@ -26,7 +26,9 @@ def join_for_row(calls: Sequence[Call]) -> list[Call] | None:
     joined: list[Call] = []
     num_reads = Counter(symbol.value for call in calls for symbol in call.reads)
     normed: dict[int, tuple[Symbol, Norm]] = {}  # by the value that the norm would make: its input, and the norm
-    for call in calls:
+    same: dict[int, Symbol] = {}  # of one row its rows are itself
+    for plain in calls:
+        call = replace(plain, reads=tuple(same.get(symbol.value, symbol) for symbol in plain.reads))
         match call:
             case AddNorm():
                 last = joined[-1]
@@ -37,11 +39,9 @@ def join_for_row(calls: Sequence[Call]) -> list[Call] | None:
                 _keep(normed, call.out, call.total, call.norm)
             case PlainNorm():
                 _keep(normed, call.out, call.reads[0], call.norm)
-            case TakeRows():  # of one row: itself
-                source = normed.get(call.reads[0].value)
-                if source is None or call.out is None:
-                    return None
-                normed[call.out.value] = source
+            case TakeRows():
+                assert call.out is not None
+                same[call.out.value] = call.reads[0]
             case Project():
                 x, norm = normed.get(call.reads[0].value, (call.reads[0], None))
                 joined.append(RowProject(reads=(x,), out=call.out, products=call.products, norm=norm))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,7 +29,7 @@ from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.symbol import Symbol
 
 Step = Callable[[DeviceBatch, int], None]
-"""Takes the batch and the number of tokens; a step behind `take_rows` takes the number of rows of logits."""
+"""Takes the batch and the number of tokens; a step of some tokens alone, how many those are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Common:
 
     def matrix(self, call: fusion.Project) -> Matrix:
         weights: Sequence[Weight] = [product.weight for product in call.products]
-        kind_of_numbers = "none" if call.reads[0].is_rows or _is_of_logits(call) else self.quantization
+        kind_of_numbers = "none" if call.is_head else self.quantization
         key = tuple(map(id, weights))
         if key not in self.matrices:
             widths = [weight.shape[0] for weight in weights]
@@ -89,16 +89,18 @@ class Common:
 
 
 class Steps:
-    """`run` computes the hidden states of a batch, and so do its `pieces`; `logits` those of some of its tokens."""
+    """`run` computes a batch up to its last attention, and so do its `pieces`; `logits` goes on with some tokens."""
 
     def __init__(self, common: Common, calls: Sequence[Call], logits: Symbol, max_tokens: int, max_logits: int) -> None:
         self._common = common
         weights = common.weights
         self._places = Places(calls, logits, weights.device, weights.dtype, max_tokens, max_logits)
         self._logits = logits
-        self._hidden = next((call.reads[0] for call in calls if isinstance(call, recorded.TakeRows)), None)
+        self._hidden = next(call.reads[0] for call in calls if isinstance(call, fusion.Project) and call.is_head)
+        self._max_logits = max_logits
         self._logit_tokens = torch.zeros(0, dtype=torch.int32, device=weights.device)
         self._body: list[Step] = []
+        self._behind: list[Step] = []  # the last attention: of some tokens only
         self._head: list[Step] = []
         self.pieces: list[Piece] = []
         between: list[Step] = []
@@ -114,26 +116,36 @@ class Steps:
                 self.pieces += [before, Piece((partial(self._attend, attend),), is_attention=True)]
                 between = []
             elif _is_of_logits(call):
-                self._head.append(self._step(call))
+                is_head = bool(self._head) or (isinstance(call, fusion.Project) and call.is_head)
+                (self._head if is_head else self._behind).append(self._step(call))
             else:
                 step = self._step(call)
                 self._body.append(step)
                 between.append(step)
-        self.pieces.append(Piece(tuple(between), is_attention=False))
+        if between:
+            self.pieces.append(Piece(tuple(between), is_attention=False))
 
     def run(self, batch: DeviceBatch) -> None:
         for step in self._body:
             step(batch, batch.num_tokens)
 
     def logits(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
-        self._logit_tokens = logit_tokens
+        self._take(batch, logit_tokens)
         for step in self._head:
             step(batch, len(logit_tokens))
         return self._places.view(self._logits, len(logit_tokens))
 
-    def hidden(self, num_tokens: int) -> torch.Tensor:
-        """What the last norm gave of the batch that ran last."""
-        return self._places.view(self._hidden, num_tokens)
+    def hidden(self, batch: DeviceBatch) -> Iterator[torch.Tensor]:
+        """What the last norm gives of the batch that ran last, some tokens at a time."""
+        for first in range(0, batch.num_tokens, self._max_logits):
+            until = min(first + self._max_logits, batch.num_tokens)
+            self._take(batch, torch.arange(first, until, dtype=torch.int32, device=self._common.weights.device))
+            yield self._places.view(self._hidden, until - first)
+
+    def _take(self, batch: DeviceBatch, tokens: torch.Tensor) -> None:
+        self._logit_tokens = tokens
+        for step in self._behind:
+            step(batch, len(tokens))
 
     def num_bytes(self, of_logits: bool) -> int:
         return self._places.num_bytes(of_logits)

@@ -23,8 +23,15 @@ class Attention:
     group: int
 
     def __call__(
-        self, operators: Operators, x: Array, batch: RaggedBatch, pages: KVPages, rope_table: RopeTable
+        self,
+        operators: Operators,
+        x: Array,
+        batch: RaggedBatch,
+        pages: KVPages,
+        rope_table: RopeTable,
+        rows: Array | None = None,
     ) -> Array:
+        """[T, D] -> [T, D], or what it is for some rows of T."""
         queries = self.heads(self.query(operators, x))
         keys = self.heads(self.key(operators, x))
         values = self.heads(self.value(operators, x))
@@ -36,7 +43,8 @@ class Attention:
         keys = operators.rope(keys, rope_table)
         operators.write_pages(keys, values, pages, batch, self.group)
         mixed = operators.attention(queries, pages, batch, self.group, self.scale, self.window)
-        return self.output(operators, mixed.reshape(len(x), -1))
+        mixed = mixed.reshape(len(x), -1)
+        return self.output(operators, mixed if rows is None else operators.take_rows(mixed, rows))
 
     def heads(self, x: Array) -> Array:
         return x.reshape(len(x), -1, self.head_dim)

@@ -24,9 +24,17 @@ class DecoderLayer:
     post_mlp_norm: RMSNorm | None
 
     def __call__(
-        self, operators: Operators, x: Array, batch: RaggedBatch, pages: KVPages, rope_table: RopeTable
+        self,
+        operators: Operators,
+        x: Array,
+        batch: RaggedBatch,
+        pages: KVPages,
+        rope_table: RopeTable,
+        rows: Array | None = None,
     ) -> Array:
-        attended = self.attention(operators, self.attention_norm(operators, x), batch, pages, rope_table)
+        attended = self.attention(operators, self.attention_norm(operators, x), batch, pages, rope_table, rows)
+        if rows is not None:
+            x = operators.take_rows(x, rows)
         if self.post_attention_norm is not None:
             attended = self.post_attention_norm(operators, attended)
         x = operators.add(x, attended)
@@ -56,13 +64,16 @@ class DecoderModel:
     def weights(self) -> tuple[Weight, ...]:
         return self.all_weights
 
-    def forward(self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages]) -> Array:
+    def forward(
+        self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages], rows: Array | None = None
+    ) -> Array:
         tables = [operators.rope_table(batch.positions, rope) for rope in self.ropes]
         x = operators.embed(self.embedding, batch.token_ids)
         if self.config.embedding_scale != 1.0:
             x = operators.scale(x, self.config.embedding_scale)
         for layer, pages, rope_index in zip(self.layers, caches, self.layer_ropes, strict=True):
-            x = layer(operators, x, batch, pages, tables[rope_index])
+            asked = rows if layer is self.layers[-1] else None
+            x = layer(operators, x, batch, pages, tables[rope_index], asked)
         return self.final_norm(operators, x)
 
     def logits(self, operators: Operators, hidden_rows: Array) -> Array:
