@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -104,30 +104,32 @@ def _library() -> _Library | None:
         return None
 
 
+class ProductShape(NamedTuple):
+    """What products have in common that one plan serves."""
+
+    num_rows: int
+    num_out: int
+    num_in: int
+    number_type: torch.dtype
+    out_type: torch.dtype
+    has_bias: bool
+
+
 class TiledProduct:
     """out [rows, outputs] = x [rows, inputs] by weights [outputs, inputs], cut into chosen tiles.
 
     In fp8 every row and every output has a scale. All lie in one piece.
     """
 
-    def __init__(
-        self,
-        library: _Library,
-        num_rows: int,
-        num_out: int,
-        num_in: int,
-        number_type: torch.dtype,
-        out_type: torch.dtype,
-        has_bias: bool,
-    ) -> None:
+    def __init__(self, library: _Library, shape: ProductShape) -> None:
         self._library = library
-        self._is_fp8 = number_type == torch.float8_e4m3fn
-        self._has_bias = has_bias
+        self._is_fp8 = shape.number_type == torch.float8_e4m3fn
+        self._has_bias = shape.has_bias
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         # The library counts by columns: to it the weights are transposed, and what we call rows are columns.
-        self._weights = self._layout(number_type, num_in, num_out)
-        self._inputs = self._layout(number_type, num_in, num_rows)
-        self._results = self._layout(out_type, num_out, num_rows)
+        self._weights = self._layout(shape.number_type, shape.num_in, shape.num_out)
+        self._inputs = self._layout(shape.number_type, shape.num_in, shape.num_rows)
+        self._results = self._layout(shape.out_type, shape.num_out, shape.num_rows)
         self._product = ctypes.c_void_p()
         library.call("MatmulDescCreate", ctypes.byref(self._product), COMPUTE_FLOAT32, FLOAT32)
         self._describe(TRANSPOSED, ctypes.c_int32(1))
@@ -137,7 +139,7 @@ class TiledProduct:
             self._describe(B_SCALE_MODE, ctypes.c_int32(SCALE_A_ROW))
             self._describe(A_SCALES, SOMEWHERE)
             self._describe(B_SCALES, SOMEWHERE)
-        if has_bias:
+        if shape.has_bias:
             self._describe(EPILOGUE, ctypes.c_int32(ADD_BIAS))
             self._describe(BIAS, SOMEWHERE)
         self._algorithm = _Algorithm()
@@ -242,28 +244,20 @@ def tiled_product(out: torch.Tensor, x: torch.Tensor, weights: torch.Tensor, has
     if any(not one.is_contiguous() or one.data_ptr() % ALIGNMENT for one in (out, x, weights)):
         return None
     num_out, num_in = weights.shape
-    return _planned(len(x), num_out, num_in, weights.dtype, out.dtype, has_bias, weights.device.index)
+    return _planned(ProductShape(len(x), num_out, num_in, weights.dtype, out.dtype, has_bias), weights.device.index)
 
 
 @cache
-def _planned(
-    num_rows: int,
-    num_out: int,
-    num_in: int,
-    number_type: torch.dtype,
-    out_type: torch.dtype,
-    has_bias: bool,
-    device: int,
-) -> TiledProduct | None:
+def _planned(shape: ProductShape, device: int) -> TiledProduct | None:
     library = _library()
     device_of = torch.cuda.get_device_properties(device)
     if library is None or (device_of.major, device_of.minor) != HOPPER:
         return None
-    number_bytes = number_type.itemsize
-    tiles = tiles_to_try(num_rows, num_out, num_in, number_bytes, device_of.multi_processor_count)
+    number_bytes = shape.number_type.itemsize
+    tiles = tiles_to_try(shape.num_rows, shape.num_out, shape.num_in, number_bytes, device_of.multi_processor_count)
     if not tiles:
         return None
-    product = TiledProduct(library, num_rows, num_out, num_in, number_type, out_type, has_bias)
+    product = TiledProduct(library, shape)
     if not product.take_default():
         return None
     return product if any(product.take_tile(tile, number_bytes) for tile in tiles) else None
