@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
+from pagoda.kernels.cuda import cublaslt
 from pagoda.kernels.cuda.cublaslt import HOPPER, tiled_product
 from pagoda.kernels.cuda.linear import Matrix, workspace_for
+from pagoda.kernels.cuda.product_tiles import tiles_to_try
 
 on_hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != HOPPER, reason="needs a Hopper GPU"
@@ -91,3 +96,55 @@ def test_a_product_can_be_captured_and_run_again_on_other_numbers():
     expected = torch.empty_like(out)
     matrix.multiply(x, expected, workspace)
     assert torch.equal(out, expected)
+
+
+class RefusingLibrary:
+    """Stands in for the library where there is no GPU: knows every tile but some."""
+
+    handle = None
+
+    def __init__(self, refused: set[int]) -> None:
+        self._refused = refused
+        self.asked: list[int] = []
+        self.settings: dict[int, int] = {}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        assert self.try_call(name, *arguments) == 0
+
+    def try_call(self, name: str, *arguments: Any) -> int:
+        if name == "MatmulAlgoGetHeuristic":
+            arguments[-1]._obj.value = 1
+        elif name == "MatmulAlgoConfigSetAttribute":
+            self.settings[arguments[1]] = arguments[2]._obj.value
+        elif name == "MatmulAlgoCheck":
+            self.asked.append(self.settings[cublaslt.TILE_ID])
+            return int(self.asked[-1] in self._refused)
+        return 0
+
+
+@pytest.mark.parametrize("num_refused", [0, 1, 3])
+def test_what_the_library_refuses_is_passed_over(num_refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = cublaslt.ProductShape(256, 4096, 14336, FP8, torch.bfloat16, has_bias=False)
+    tiles = [cublaslt.tile_id(tile) for tile in tiles_to_try(256, 4096, 14336, 1, 132)]
+    first = list(dict.fromkeys(tiles))
+    library = RefusingLibrary(set(first[:num_refused]))
+    device = SimpleNamespace(major=9, minor=0, multi_processor_count=132)
+    monkeypatch.setattr(cublaslt, "_library", lambda: library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    assert cublaslt._planned.__wrapped__(shape, 0) is not None
+    assert list(dict.fromkeys(library.asked)) == first[: num_refused + 1]
+    assert library.settings[cublaslt.NUM_SPLITS] == 1
+
+
+def test_where_it_refuses_everything_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = RefusingLibrary(set(range(1000)))
+    device = SimpleNamespace(major=9, minor=0, multi_processor_count=132)
+    monkeypatch.setattr(cublaslt, "_library", lambda: library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    shape = cublaslt.ProductShape(256, 4096, 4096, torch.bfloat16, torch.bfloat16, has_bias=True)
+    assert cublaslt._planned.__wrapped__(shape, 0) is None
+    older = SimpleNamespace(major=8, minor=0, multi_processor_count=108)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: older)
+    library.asked.clear()
+    assert cublaslt._planned.__wrapped__(shape, 0) is None
+    assert not library.asked
