@@ -18,24 +18,30 @@ import torch
 
 from benchmarks.gpu.kernels import BF16_FLOPS_PER_SECOND, MATRICES, READ_BYTES_PER_SECOND, num_sets, time_launches
 from benchmarks.report import print_table
-from pagoda.kernels.cuda.cublaslt import tiled_product
 from pagoda.kernels.cuda.linear import Matrix, workspace_for
-from pagoda.kernels.cuda.small_linear import MOST_ROWS, small_linear
+from pagoda.kernels.cuda.small_linear import MOST_ROWS, LinearWorkspace, small_linear
 
 FP8 = torch.float8_e4m3fn
 FP8_FLOPS_PER_SECOND = 1184e12
 NUM_LAYERS = {"8B": 32, "0.6B": 28}
+FEW_ROWS = [2, 8, MOST_ROWS]
 REPEATS = 8
 
-Multiply = Callable[[Matrix, torch.Tensor, torch.Tensor, torch.Tensor | None], None]
+Multiply = Callable[[Matrix, torch.Tensor, torch.Tensor, LinearWorkspace, torch.Tensor | None], None]
 
 
-def by_torch(matrix: Matrix, x: torch.Tensor, out: torch.Tensor, x_scales: torch.Tensor | None) -> None:
-    if x_scales is None:
-        torch.mm(x, matrix.numbers.t(), out=out)
-        return
-    scales = {"scale_a": x_scales.view(-1, 1), "scale_b": matrix.scales}
-    torch._scaled_mm(x, matrix.numbers.t(), **scales, out_dtype=out.dtype, use_fast_accum=True, out=out)
+def by_torch(
+    matrix: Matrix, x: torch.Tensor, out: torch.Tensor, _: LinearWorkspace, x_scales: torch.Tensor | None
+) -> None:
+    matrix.multiply_by_torch(x, out, x_scales)
+
+
+def by_our_kernel(
+    matrix: Matrix, x: torch.Tensor, out: torch.Tensor, workspace: LinearWorkspace, x_scales: torch.Tensor | None
+) -> None:
+    """For 2 to 16 rows in fp8, where there are no tiles."""
+    assert matrix.scales is not None
+    small_linear(out, x, matrix.numbers, workspace, x_scales, matrix.scales.view(-1))
 
 
 @functools.cache
@@ -50,13 +56,20 @@ def made(model: str, name: str, dtype: torch.dtype) -> list[Matrix]:
     return found
 
 
+@functools.cache
+def workspace_of(model: str, name: str, dtype: torch.dtype) -> LinearWorkspace:
+    return workspace_for(made(model, name, dtype), torch.device("cuda"), torch.bfloat16)
+
+
+@functools.cache
 def inputs(num_rows: int, num_in: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
     x = torch.randn((num_rows, num_in), device="cuda", dtype=torch.bfloat16).to(dtype)
     return x, torch.rand(num_rows, device="cuda") + 0.5 if dtype == FP8 else None
 
 
-def ours(workspace: object) -> Multiply:
-    return lambda matrix, x, out, x_scales: matrix.multiply(x, out, workspace, x_scales)  # type: ignore[arg-type]
+@functools.cache
+def results(num_rows: int, num_out: int) -> torch.Tensor:
+    return torch.empty((num_rows, num_out), device="cuda", dtype=torch.bfloat16)
 
 
 def check(name: str, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, x_scales: torch.Tensor | None) -> None:
@@ -67,77 +80,43 @@ def check(name: str, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, x_scale
     assert error < 5e-3, f"{name}: error {error:.1e}"
 
 
-def lines(model: str, dtype: torch.dtype, rows: list[int]) -> Iterator[list[object]]:
+def lines(model: str, dtype: torch.dtype, rows: list[int], other: Multiply) -> Iterator[list[object]]:
+    """Another way, and ours."""
     for num_rows in rows:
         for name, (num_out, num_in) in MATRICES[model].items():
             if name == "head" and dtype == FP8:
                 continue
-            matrices = made(model, name, dtype)
-            workspace = workspace_for(matrices, torch.device("cuda"), torch.bfloat16)
+            matrices, workspace = made(model, name, dtype), workspace_of(model, name, dtype)
             x, x_scales = inputs(num_rows, num_in, dtype)
-            out = torch.empty((num_rows, num_out), device="cuda", dtype=torch.bfloat16)
+            out = results(num_rows, num_out)
             seconds = []
-            ways: list[Multiply] = [by_torch, ours(workspace)]
+            ways: list[Multiply] = [other, Matrix.multiply]
             for way in ways:
                 out.fill_(float("nan"))
-                way(matrices[0], x, out, x_scales)
+                way(matrices[0], x, out, workspace, x_scales)
                 check(f"{num_rows} x {name}", matrices[0], x, out, x_scales)
-                seconds.append(time_launches([functools.partial(way, one, x, out, x_scales) for one in matrices]))
+                launches = [functools.partial(way, one, x, out, workspace, x_scales) for one in matrices]
+                seconds.append(time_launches(launches))
             flops = FP8_FLOPS_PER_SECOND if dtype == FP8 else BF16_FLOPS_PER_SECOND
             reading = num_out * num_in * dtype.itemsize / READ_BYTES_PER_SECOND
             least = max(reading, 2 * num_rows * num_out * num_in / flops)
             yield [num_rows, name, *(f"{s * 1e6:.1f}" for s in (*seconds, least)), f"{seconds[0] / seconds[1]:.2f}x"]
 
 
-def few_rows(model: str) -> Iterator[list[object]]:
-    """The kernel of our own for 2 to 16 rows in fp8 beside the tiles."""
-    for num_rows in (2, 8, MOST_ROWS):
-        for name, (num_out, num_in) in MATRICES[model].items():
-            if name == "head":
-                continue
-            matrices = made(model, name, FP8)
-            workspace = workspace_for(matrices, torch.device("cuda"), torch.bfloat16)
-            x, x_scales = inputs(num_rows, num_in, FP8)
-            out = torch.empty((num_rows, num_out), device="cuda", dtype=torch.bfloat16)
-
-            def small(one: Matrix, x=x, out=out, x_scales=x_scales, workspace=workspace) -> None:
-                assert one.scales is not None
-                small_linear(out, x, one.numbers, workspace, x_scales, one.scales.view(-1), None)
-
-            seconds = []
-            tiles = functools.partial(tiled, x=x, out=out, x_scales=x_scales, scratch=workspace.partial)
-            for way in (small, tiles):
-                out.fill_(float("nan"))
-                way(matrices[0])
-                check(f"{num_rows} x {name}", matrices[0], x, out, x_scales)
-                seconds.append(time_launches([functools.partial(way, one) for one in matrices]))
-            yield [num_rows, name, *(f"{s * 1e6:.1f}" for s in seconds), f"{seconds[0] / seconds[1]:.2f}x"]
-
-
-def tiled(
-    one: Matrix, x: torch.Tensor, out: torch.Tensor, x_scales: torch.Tensor | None, scratch: torch.Tensor
-) -> None:
-    product = tiled_product(out, x, one.numbers, has_bias=False)
-    assert product is not None, "cuBLASLt has no kernel for this product"
-    product(out, x, one.numbers, scratch, x_scales, one.scales)
-
-
 def layers(model: str, dtype: torch.dtype, num_rows: int) -> list[float]:
     """Milliseconds of all products of the layers, by torch and by us, in turns."""
     names = [name for name in MATRICES[model] if name != "head"]
     graphs = []
-    for is_ours in (False, True):
+    ways: list[Multiply] = [by_torch, Matrix.multiply]
+    for way in ways:
         launches: list[Callable[[], None]] = []
         for layer in range(NUM_LAYERS[model]):
             for name in names:
                 num_out, num_in = MATRICES[model][name]
-                matrices = made(model, name, dtype)
-                matrix = matrices[layer % len(matrices)]
-                x, x_scales = _shared_inputs(num_rows, num_in, dtype)
-                out = _shared_out(num_rows, num_out)
-                workspace = _workspace(model, name, dtype)
-                way = ours(workspace) if is_ours else by_torch
-                launches.append(functools.partial(way, matrix, x, out, x_scales))
+                matrices, workspace = made(model, name, dtype), workspace_of(model, name, dtype)
+                x, x_scales = inputs(num_rows, num_in, dtype)
+                matrix, out = matrices[layer % len(matrices)], results(num_rows, num_out)
+                launches.append(functools.partial(way, matrix, x, out, workspace, x_scales))
         for launch in launches[:8]:
             launch()
         graph = torch.cuda.CUDAGraph()
@@ -158,21 +137,6 @@ def layers(model: str, dtype: torch.dtype, num_rows: int) -> list[float]:
     return [statistics.median(own) for own in times]
 
 
-@functools.cache
-def _shared_inputs(num_rows: int, num_in: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return inputs(num_rows, num_in, dtype)
-
-
-@functools.cache
-def _shared_out(num_rows: int, num_out: int) -> torch.Tensor:
-    return torch.empty((num_rows, num_out), device="cuda", dtype=torch.bfloat16)
-
-
-@functools.cache
-def _workspace(model: str, name: str, dtype: torch.dtype) -> object:
-    return workspace_for(made(model, name, dtype), torch.device("cuda"), torch.bfloat16)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=sorted(NUM_LAYERS), default="8B")
@@ -191,10 +155,11 @@ def main() -> None:
             print_table(f"{args.model} {kind}, all layers", ["rows", "torch, ms", "ours", "ratio"], found)
             continue
         header = ["rows", "matrix", "torch, us", "ours", "ceiling", "ratio"]
-        print_table(f"{args.model} {kind}", header, list(lines(args.model, dtype, rows)))
+        print_table(f"{args.model} {kind}", header, list(lines(args.model, dtype, rows, by_torch)))
         if kind == "fp8":
-            header = ["rows", "matrix", "small_linear, us", "tiles", "ratio"]
-            print_table(f"{args.model} {kind}, few rows", header, list(few_rows(args.model)))
+            header[2] = "small_linear, us"
+            few = list(lines(args.model, dtype, FEW_ROWS, by_our_kernel))
+            print_table(f"{args.model} {kind}, few rows", header, few)
 
 
 if __name__ == "__main__":

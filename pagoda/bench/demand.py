@@ -15,9 +15,9 @@ import msgspec
 
 from pagoda.bench.shapes import StepShape
 from pagoda.engine.build import Engine
-from pagoda.kernels.base import Arithmetic, KVPages, StoredWeight, Weight
-from pagoda.kernels.cuda.recorder import Attend, Call, Linear, Norm, Recorder
-from pagoda.models import Model
+from pagoda.executor.cuda.recording import record
+from pagoda.kernels.base import Arithmetic, StoredWeight, Weight
+from pagoda.kernels.cuda.recorder import Attend, Call, Linear, Norm
 
 Stored = Callable[[Weight], StoredWeight]
 
@@ -69,7 +69,7 @@ class Demand:
     @classmethod
     def of(cls, engine: Engine) -> Demand:
         stored = engine.loop.executor.stored
-        calls = record(engine.model, takes_early=engine.config.device == "cuda")
+        calls = record(engine.model, takes_early=engine.config.device == "cuda")[0].calls
         groups = engine.model.cache_groups()
         attends = [call for call in calls if isinstance(call, Attend)]
         # A CPU attends in singles whatever it multiplies weights in; a GPU as in its head, which is never rounded.
@@ -94,18 +94,6 @@ class Demand:
         operations[self.attention] += _sum_of_products(self.pair_operations, shape.num_pairs)
         num_bytes = sum(matrices.num_bytes for matrices, count in parts if count)
         return Work(num_bytes + _sum_of_products(self.cached_bytes, shape.num_cached), dict(operations))
-
-
-def record(model: Model, takes_early: bool) -> list[Call]:
-    """The operators that a step of this model is made of. `takes_early`: tokens without logits end at the last
-    attention."""
-    empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
-    recorder = Recorder(empty)
-    batch = recorder.batch()
-    hidden = model.forward(recorder, batch, empty, rows=batch.token_ids if takes_early else None)
-    recorder.is_head = True
-    model.logits(recorder, hidden if takes_early else recorder.take_rows(hidden, batch.token_ids))
-    return recorder.calls
 
 
 def _sum_of_products(first: Sequence[int], second: Sequence[int]) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagoda.bench.demand import Demand, Matrices, record
+from pagoda.bench.demand import Demand, Matrices
 from pagoda.bench.shapes import StepShape
+from pagoda.executor.cuda.recording import record
 from pagoda.kernels.base import StoredWeight, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
 from pagoda.kernels.cuda.recorder import Call
@@ -59,8 +60,8 @@ def test_every_family_against_the_modules_of_transformers(family: str, tmp_path:
     tied = reference.config.tie_word_embeddings
     with open_checkpoint(tmp_path) as checkpoint:
         model = load_model(checkpoint)
-        body, logits = matrices(record(model, takes_early=False))
-        before, behind = matrices(record(model, takes_early=True))
+        body, logits = matrices(record(model, takes_early=False)[0].calls)
+        before, behind = matrices(record(model)[0].calls)
     assert body.num_factors == {"f32": sum(module.weight.numel() for module in linears.values())}
     assert logits.num_factors == {"f32": head.weight.numel()}
     assert logits.num_bytes == 4 * head.weight.numel()

@@ -18,14 +18,14 @@ from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts, DeviceSizes, RowParts
+from pagoda.executor.cuda.recording import record
 from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.memory import FLOAT32_BYTES, FixedCosts, MemoryPlan
-from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.attention import Attention, HeadShape
 from pagoda.kernels.cuda.counting import NOWHERE
 from pagoda.kernels.cuda.deterministic import FixedAttention
 from pagoda.kernels.cuda.program import Program, rope_tables
-from pagoda.kernels.cuda.recorder import Attend, Recorder
+from pagoda.kernels.cuda.recorder import Attend
 from pagoda.kernels.cuda.weights import DeviceWeights
 from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
@@ -71,12 +71,7 @@ class CudaBuilder:
         self._quantization = quantization
         self._deterministic = deterministic
         self._groups = model.cache_groups()
-        empty = [KVPages(None, None) for _ in range(model.config.num_layers)]
-        self._recorder = Recorder(empty)
-        batch = self._recorder.batch()
-        hidden = model.forward(self._recorder, batch, empty, rows=batch.token_ids)  # stands for any of them
-        self._recorder.is_head = True
-        self._logits = model.logits(self._recorder, hidden)
+        self._recorder, self._logits = record(model)
         self._memory = DeviceMemory(self._device)
         self._parts: DeviceParts | None = None
         self._max_num_seqs = 0

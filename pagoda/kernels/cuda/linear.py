@@ -57,7 +57,12 @@ class Matrix:
         elif self.is_small(len(x)):
             scales = None if self.scales is None else self.scales.view(-1)
             small_linear(out, x, self.numbers, workspace, x_scales, scales, self.bias)
-        elif self.scales is not None and x_scales is not None:
+        else:
+            self.multiply_by_torch(x, out, x_scales)
+
+    def multiply_by_torch(self, x: torch.Tensor, out: torch.Tensor, x_scales: torch.Tensor | None = None) -> None:
+        """The same by whatever kernel the library takes of itself."""
+        if self.scales is not None and x_scales is not None:
             torch._scaled_mm(
                 x,
                 self.numbers.t(),

@@ -9,22 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagoda.kernels.base import KVPages
+from pagoda.executor.cuda.recording import record
 from pagoda.kernels.cuda.fusion import AddNorm, Project, Quantize, fuse
 from pagoda.kernels.cuda.places import Places
-from pagoda.kernels.cuda.recorder import Call, Linear, Recorder
+from pagoda.kernels.cuda.recorder import Call
 from pagoda.kernels.cuda.row_calls import RowProject, join_for_row
 from pagoda.kernels.symbol import Symbol
-from pagoda.models import Model
 from tests.kernels.cpu.families import FAMILIES, make_family
-
-
-def record(model: Model) -> tuple[Recorder, Symbol]:
-    recorder = Recorder([KVPages(None, None) for _ in range(model.config.num_layers)])
-    batch = recorder.batch()
-    hidden = model.forward(recorder, batch, recorder.layers, rows=batch.token_ids)
-    recorder.is_head = True
-    return recorder, model.logits(recorder, hidden)
 
 
 def names(calls: Sequence[Call]) -> list[str]:
@@ -98,15 +89,3 @@ def test_no_buffer_is_written_while_its_value_is_wanted(
         for symbol in made:
             holder.update(dict.fromkeys(addresses(symbol), symbol.value))
     assert Counter(holder[address] for address in addresses(logits)) == {logits.value: logits.width}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_behind_the_last_attention_only_the_tokens_that_are_asked_for_go_on(family: str, tmp_path: Path) -> None:
-    recorder, _ = record(make_family(family, tmp_path))
-    kinds = names(recorder.calls)
-    last = len(kinds) - 1 - kinds[::-1].index("Attend")
-    assert all(call.out is None or not call.out.is_rows for call in recorder.calls[: last + 1])
-    taken = recorder.calls[last + 1 :]
-    assert all(call.out is not None and call.out.is_rows for call in taken)
-    assert kinds.count("TakeRows") == 2, "what attention gave, and what it is added to"
-    assert [call.is_head for call in taken if isinstance(call, Linear)] == [*4 * [False], True]
