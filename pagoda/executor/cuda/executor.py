@@ -79,7 +79,6 @@ class CudaExecutor:
         self._kind = DrawKind.GREEDY
         self._sent: Asked | None = None  # whose rows lie in the inputs as a decoding batch
         self._variant = Variant(0)  # of that batch
-        self._num_short = 0  # steps that it stays short for
         self._under_way: deque[UnderWay] = deque()
         self._has_answered = False
         self._halving = Halving(self._run_to_end)
@@ -213,21 +212,17 @@ class CudaExecutor:
     # -- steps of one token a row ----------------------------------------------------------------------------------
 
     def _decode(self, plan: StepPlan, asked: Asked) -> UnderWay:
-        is_outgrown = self._variant.is_short and self._num_short <= 0
-        if self._sent is not asked or is_outgrown or self._graphs.is_due(self._variant):
+        if self._sent is not asked or self._graphs.is_due(self._variant):
             self._send_decoding(plan, asked)
         size = self._variant.size
         self._graphs.run(self._variant)
-        self._num_short -= 1
         self._counts.num_tokens[asked.rows] += 1
         self._counts.num_computed[asked.rows] += 1
         return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size)
 
     def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
         groups = self._groups_of(asked.rows)
-        self._num_short = self._short_steps(asked.rows, groups)
-        size = self._graphs.size_for(len(asked.rows))
-        variant = Variant(size, bool(groups), self._kind, self._num_short > 0)
+        variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
         if self._graphs.is_due(variant):
             self._capture(variant)
         self._send_draws(asked, self._kind)
@@ -246,7 +241,7 @@ class CudaExecutor:
 
     def _launch_decoding(self, variant: Variant) -> None:
         shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
-        batch = self._inputs.decoding_batch(variant.size, shared, variant.is_short)
+        batch = self._inputs.decoding_batch(variant.size, shared)
         logits = self._program.decode(batch, self._inputs.counting[: variant.size])
         # A row's next token stands behind its context.
         self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, batch.context_lens)
@@ -267,10 +262,7 @@ class CudaExecutor:
         num_tokens = plan.num_tokens
         size = self._prompt_graphs.size_for(int(num_tokens.sum()))
         self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, asked.wanted, size)
-        decoding = rows[: num_decoding(num_tokens)]
-        groups = self._groups_of(decoding)
-        is_short = self._short_steps(decoding, groups) > 0
-        batch = self._inputs.batch(num_tokens, size, self._share(decoding, groups), is_short)
+        batch = self._inputs.batch(num_tokens, size, self._share(rows[: num_decoding(num_tokens)]))
         self._prompt_graphs.run(batch, self._inputs.with_padding(batch, size))
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
@@ -292,14 +284,8 @@ class CudaExecutor:
     def _groups_of(self, decoding: Rows) -> list[tuple[Rows, int]]:
         return [] if self._sharing is None else self._sharing.find(decoding, self._counts.num_computed)
 
-    def _short_steps(self, decoding: Rows, groups: list[tuple[Rows, int]]) -> int:
-        """For so many steps, this one counted, what each row has of its own is short."""
-        own = self._counts.num_tokens[decoding]
-        for entries, num_tokens in groups:
-            own[entries] -= num_tokens
-        return max(0, self._program.short_context(len(decoding)) + 1 - int(own.max(initial=0)))
-
-    def _share(self, decoding: Rows, groups: list[tuple[Rows, int]]) -> SharedRows | None:
+    def _share(self, decoding: Rows) -> SharedRows | None:
+        groups = self._groups_of(decoding)
         if self._sharing is None or not groups:
             return None
         self._sharing.send(groups)

@@ -22,13 +22,11 @@ def bucket_sizes(most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is captured as one graph: so many entries, with or without pages that they share, how they draw, and whether
-    all that they have of their own is short."""
+    """What is captured as one graph: so many entries, with or without pages that they share, and how they draw."""
 
     size: int
     is_shared: bool = False
     kind: DrawKind = DrawKind.GREEDY
-    is_short: bool = False
 
 
 class DecodeGraphs:

@@ -85,24 +85,22 @@ class StepInputs:
         """Room for `count` drawn tokens and, behind them, whether each is broken."""
         return self._outcomes[: 2 * count]
 
-    def decoding_batch(self, num_entries: int, shared: SharedRows | None = None, is_short: bool = False) -> DeviceBatch:
+    def decoding_batch(self, num_entries: int, shared: SharedRows | None = None) -> DeviceBatch:
         """Gathers the next token of each entry. Launches only: it may be captured."""
         self._gather_tokens(num_entries, num_entries, self.counting, 1)
         self._gather_tables(num_entries)
-        return self._view(num_entries, num_entries, self.counting, num_entries, 1, shared, is_short)
+        return self._view(num_entries, num_entries, self.counting, num_entries, 1, shared)
 
     def logit_tokens(self, count: int) -> torch.Tensor:
         """The tokens that the next ones are drawn from."""
         return self._logit_tokens[:count]
 
-    def batch(
-        self, num_tokens: IntArray, padded_tokens: int, shared: SharedRows | None = None, is_short: bool = False
-    ) -> DeviceBatch:
+    def batch(self, num_tokens: IntArray, padded_tokens: int, shared: SharedRows | None = None) -> DeviceBatch:
         """Gathers what `send` told of, the padding too, and gives a batch without it."""
         num_entries, total, longest = len(num_tokens), int(num_tokens.sum()), int(num_tokens.max())
         self._gather_tokens(num_entries + 1, padded_tokens, self._row_starts, max(longest, padded_tokens - total))
         self._gather_tables(num_entries)
-        return self._view(num_entries, total, self._row_starts, num_decoding(num_tokens), longest, shared, is_short)
+        return self._view(num_entries, total, self._row_starts, num_decoding(num_tokens), longest, shared)
 
     def with_padding(self, batch: DeviceBatch, padded_tokens: int) -> DeviceBatch:
         """The same with the padding at its end: for all but attention, and for that too if a prompt is all there is."""
@@ -143,8 +141,7 @@ class StepInputs:
         row_starts: torch.Tensor,
         num_decoding: int,
         max_new: int,
-        shared: SharedRows | None,
-        is_short: bool,
+        shared: SharedRows | None = None,
     ) -> DeviceBatch:
         return DeviceBatch(
             token_ids=self._token_ids[:num_tokens],
@@ -157,7 +154,6 @@ class StepInputs:
             num_decoding=num_decoding,
             max_new=max_new,
             shared=shared,
-            is_short=is_short,
         )
 
     def _advance(self, batch: DeviceBatch, draws: torch.Tensor) -> None:

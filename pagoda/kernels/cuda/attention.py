@@ -25,8 +25,6 @@ from pagoda.kernels.cuda.tiles import PageTiles, page_tiles
 
 # Programs that fill the device twice over.
 PROGRAMS_IN_ALL = 1056
-# With fewer rows there are few programs, whatever the length of their contexts.
-MANY_ROWS = 64
 # Keys and values that the copy engine fetches at once.
 TILE_TOKENS = 64
 
@@ -129,8 +127,6 @@ class Attention:
         cut = self._cut(num_rows)
         workspace = self._workspace(cut, HeadShape(num_heads, num_kv_heads, head_dim))
         programs_per_row = max(cut.fewest_programs, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
-        if batch.is_short:
-            programs_per_row = 1
         table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
         where = (out, queries, pages.keys, pages.values, table, context_lens)
         if batch.shared is not None and not window:
@@ -151,10 +147,6 @@ class Attention:
         if place not in self._tiles:
             self._tiles[place] = page_tiles(pages.keys, pages.values, TILE_TOKENS)
         return self._tiles[place]
-
-    def short_context(self, num_rows: int) -> int:
-        """Up to so many tokens of its own a row keeps one program at work: others would start for nothing."""
-        return self._cut(num_rows).split_len if num_rows > MANY_ROWS else 0
 
     def num_bytes(self) -> int:
         return bytes_of(*self._workspaces.values())

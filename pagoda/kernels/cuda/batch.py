@@ -42,8 +42,6 @@ class DeviceBatch:
     """Most tokens of one entry."""
     shared: SharedRows | None = None
     """Decoding entries that begin with the same pages of the first cache group."""
-    is_short: bool = False
-    """No decoding entry has more tokens, shared ones not counted, than one program of attention takes."""
     launches: dict[Hashable, tuple[KVPages, list[Launch]]] = field(default_factory=dict, init=False)
     """By layers that are alike: what attention launched for one of them, and on which pages."""
 

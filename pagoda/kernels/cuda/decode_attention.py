@@ -50,22 +50,21 @@ FETCHED_TOKENS = tl.constexpr(64)
 
 @dataclass(frozen=True)
 class DecodeTile:
-    """Tokens that a program takes at a time, how it is run, and the splits it puts together at a time."""
+    """Tokens that a program takes at a time, how it is run, and the splits it puts together at a time.
+
+    `in_pages`: a tile lies in one page wherever pages allow it, and several tiles are on their way at once.
+    """
 
     block_tokens: int
     num_warps: int
     num_stages: int
     merged_together: int = 8
+    in_pages: bool = True
 
 
-def decode_tile(split_len: int, is_alone: bool) -> DecodeTile:
-    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take.
-
-    Not `is_alone`: the kernel of what rows share is at work beside this one, and both need room.
-    """
-    if split_len <= 64:
-        return DecodeTile(64, 2, 1)
-    return DecodeTile(16, 1, 3) if is_alone else DecodeTile(32, 1, 4)
+def decode_tile(split_len: int) -> DecodeTile:
+    """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take."""
+    return DecodeTile(64, 2, 1, in_pages=False) if split_len <= 64 else DecodeTile(16, 1, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +155,7 @@ def decode_attention(
     max_splits = workspace.mixed.shape[1]
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
-    tile = tile or decode_tile(workspace.split_len, is_alone=shared_lens is None)
+    tile = tile or decode_tile(workspace.split_len)
     launch: Launch | None = _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,
@@ -189,7 +188,7 @@ def decode_attention(
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
-        IN_PAGES=tile.num_stages > 1 and shared_lens is None and window == 0 and page_size % tile.block_tokens == 0,
+        IN_PAGES=tile.in_pages and window == 0 and page_size % tile.block_tokens == 0,
         SHARED_UNIT=SHARED_UNIT,
         MERGED_TOGETHER=tile.merged_together,
         IS_FRESH=fresh is not None,

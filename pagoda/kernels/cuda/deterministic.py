@@ -69,9 +69,6 @@ class FixedAttention(Attention):
             where = (out[count:], queries[count:], pages.keys, pages.values, table[count:])
             fixed_attention(*where, batch.prompt_starts, context_lens[count:], scale, window)
 
-    def short_context(self, num_rows: int) -> int:
-        return 0  # programs follow from the number of rows alone
-
     @staticmethod
     def _decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
         return [DecodeCut(max_rows, SPLIT_LEN, FEWEST_PROGRAMS)]

@@ -30,6 +30,8 @@ from pagoda.kernels.cuda.tiles import (
 
 # Starts of rows that are looked through together.
 ROWS_TOGETHER = 256
+# Enough to fill the device four times over, two a multiprocessor.
+MANY_PROGRAMS = 1024
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,17 @@ class PrefillTile:
     block_tokens: int
     num_warps: int
     num_stages: int
+    most_registers: int | None = None
 
 
-def prefill_tile(longest: int) -> PrefillTile:
-    """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row."""
+def prefill_tile(longest: int, num_lines: int, is_light: bool) -> PrefillTile:
+    """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and of all key/value heads.
+
+    Lines for many programs are taken 128 at a time, with so few registers that a multiprocessor has two programs of two
+    groups of warps each: more of them multiply while others are at their softmax.
+    """
+    if is_light and longest >= 128 and num_lines >= 128 * MANY_PROGRAMS:
+        return PrefillTile(128, 64, 8, 2, most_registers=128)
     return PrefillTile(min(64, max(16, block_of(longest))), 64, 4, 3)
 
 
@@ -75,8 +84,11 @@ def prefill_attention(
     num_rows = context_lens.shape[0]
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    tile = tile or prefill_tile(max_new * group_block)
-    if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
+    if tiles is not None and not tiles.fits(page_size, tiles.block_tokens):
+        tiles = None
+    num_lines = num_tokens * group_block * num_kv_heads
+    tile = tile or prefill_tile(max_new * group_block, num_lines, tiles is not None and tiles.is_light)
+    if tiles is not None and tiles.block_tokens != tile.block_tokens:
         tiles = None
     tokens_in_tile = max(tile.lines, group_block) // group_block
     launch: Launch | None = _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
@@ -111,6 +123,7 @@ def prefill_attention(
         WHOLE=tiles is not None,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        maxnreg=tile.most_registers,
     )
     return launch
 

@@ -84,10 +84,6 @@ class Program:
         steps.run(batch)
         return steps.logits(batch, logit_tokens)
 
-    def short_context(self, num_rows: int) -> int:
-        """See `DeviceBatch.is_short`: for so many rows, the tokens that are short."""
-        return self._common.attention.short_context(num_rows)
-
     def bind(self, layers: Sequence[KVPages]) -> None:
         """The pages to work on; they may be made after everything else has taken its memory."""
         self._common.layers = list(layers)

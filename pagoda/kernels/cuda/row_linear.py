@@ -30,7 +30,9 @@ class RowPlan:
 def row_plan(num_out: int, num_in: int, bytes_per_number: int, gated: bool) -> RowPlan:
     """The cut that was best in benchmarks/gpu/rows.py, on an H200."""
     if bytes_per_number == 1:
-        return RowPlan(2, 1024, 2) if gated else RowPlan(4, 2048, 4)
+        if gated:
+            return RowPlan(8, 512, 1)
+        return RowPlan(1, 1024, 1) if num_out <= 4096 else RowPlan(4, 1024, 2)
     if gated:
         return RowPlan(2, 1024, 2) if num_in <= 1024 else RowPlan(1, 2048, 2)
     if num_in <= 1024 or num_out > 32768:
@@ -49,9 +51,28 @@ def _load(pointers, is_column, EVEN: tl.constexpr):
 
 
 @triton.jit
+def _tiles(weight, first, num_out, num_in, columns, is_column, ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """Some columns of ROWS rows. Rows past the last are read as the last one again; they are never stored."""
+    tiles = ()
+    for row in tl.static_range(ROWS):
+        begin = tl.minimum(first + row, num_out - 1).to(tl.int64) * num_in
+        tiles = tiles + (_load(weight + begin + columns, is_column, EVEN),)  # noqa: RUF005 - Triton knows no other
+    return tiles
+
+
+@triton.jit
+def _added(tiles, numbers, totals, FIRST: tl.constexpr, ROWS: tl.constexpr):
+    added = ()
+    for row in tl.static_range(ROWS):
+        sums = totals[FIRST + row] + tl.sum(tiles[row].to(tl.float32) * numbers, 1)
+        added = added + (sums,)  # noqa: RUF005
+    return added
+
+
+@triton.jit
 def _take(
-    tile, up_tile, x, norm, is_column, offset, total, up_total, squares,
-    NORMS: tl.constexpr, IS_OFFSET: tl.constexpr, GATED: tl.constexpr, EVEN: tl.constexpr
+    tiles, ups, x, norm, is_column, offset, totals, squares,
+    NORMS: tl.constexpr, IS_OFFSET: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, UPS: tl.constexpr,
 ):  # fmt: skip
     """Add what some columns of the rows give; what a thread loads at once it also adds up at once."""
     numbers = _load(x, is_column, EVEN).to(tl.float32)
@@ -59,10 +80,7 @@ def _take(
         squares += tl.sum(numbers * numbers, 1)
         weights = _load(norm, is_column, EVEN)
         numbers *= weights + offset if IS_OFFSET else weights
-    total += tl.sum(tile.to(tl.float32) * numbers[None, :, :], 2)
-    if GATED:
-        up_total += tl.sum(up_tile.to(tl.float32) * numbers[None, :, :], 2)
-    return total, up_total, squares
+    return _added(tiles, numbers, totals, 0, ROWS) + _added(ups, numbers, totals, ROWS, UPS), squares
 
 
 @triton.jit
@@ -88,52 +106,54 @@ def _row_linear_kernel(
     VECTOR: tl.constexpr,
 ):
     launch_dependents(EARLY)
-    outputs = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    is_output = outputs < num_out
+    UPS: tl.constexpr = BLOCK_OUT if GATED else 0
+    first = tl.program_id(0) * BLOCK_OUT
     # Columns as [pieces, VECTOR]: a piece is what one thread loads in one instruction.
     columns = tl.arange(0, BLOCK_IN // VECTOR)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
-    # Rows past the last are read as the last one again, which costs no mask; they are never stored.
-    rows = weight + tl.minimum(outputs, num_out - 1).to(tl.int64)[:, None, None] * num_in + columns[None, :, :]
-    up_rows = rows + num_out.to(tl.int64) * num_in
-    # The first tile does not depend on x.
     is_column = columns < num_in
-    tile = _load(rows, is_column[None, :, :], EVEN)
-    up_tile = _load(up_rows, is_column[None, :, :], EVEN) if GATED else tile
+    ups_weight = weight + num_out.to(tl.int64) * num_in
+    # The first tiles do not depend on x.
+    tiles = _tiles(weight, first, num_out, num_in, columns, is_column, BLOCK_OUT, EVEN)
+    ups = _tiles(ups_weight, first, num_out, num_in, columns, is_column, UPS, EVEN)
     wait_for_earlier(EARLY)
 
-    total = tl.zeros([BLOCK_OUT, BLOCK_IN // VECTOR], tl.float32)
-    up_total = total
+    totals = ()
+    for _ in tl.static_range(BLOCK_OUT + UPS):
+        totals = totals + (tl.zeros([BLOCK_IN // VECTOR], tl.float32),)  # noqa: RUF005
     squares = tl.zeros([BLOCK_IN // VECTOR], tl.float32)
     norms = norm + columns if NORMS else x
-    total, up_total, squares = _take(
-        tile, up_tile, x + columns, norms, is_column, offset, total, up_total, squares, NORMS, IS_OFFSET, GATED, EVEN
+    totals, squares = _take(
+        tiles, ups, x + columns, norms, is_column, offset, totals, squares, NORMS, IS_OFFSET, EVEN, BLOCK_OUT, UPS
     )
     for start in range(BLOCK_IN, num_in, BLOCK_IN):
-        is_column = start + columns < num_in
-        tile = _load(rows + start, is_column[None, :, :], EVEN)
-        up_tile = _load(up_rows + start, is_column[None, :, :], EVEN) if GATED else tile
-        norms = norm + start + columns if NORMS else x
-        total, up_total, squares = _take(
-            tile, up_tile, x + start + columns, norms, is_column, offset, total, up_total, squares,
-            NORMS, IS_OFFSET, GATED, EVEN
+        own_columns = start + columns
+        is_column = own_columns < num_in
+        tiles = _tiles(weight, first, num_out, num_in, own_columns, is_column, BLOCK_OUT, EVEN)
+        ups = _tiles(ups_weight, first, num_out, num_in, own_columns, is_column, UPS, EVEN)
+        norms = norm + own_columns if NORMS else x
+        totals, squares = _take(
+            tiles, ups, x + own_columns, norms, is_column, offset, totals, squares,
+            NORMS, IS_OFFSET, EVEN, BLOCK_OUT, UPS
         )  # fmt: skip
-    sums = tl.sum(total, 1)
-    up_sums = tl.sum(up_total, 1)
+    inverse = 1.0
     if NORMS:
         inverse = 1.0 / tl.sqrt(tl.sum(squares, 0) / num_in + epsilon)
-        sums *= inverse
-        up_sums *= inverse
-    if scales is not None:
-        sums *= tl.load(scales + outputs, mask=is_output, other=0.0)
+    for row in tl.static_range(BLOCK_OUT):
+        output = first + row
+        is_output = output < num_out
+        result = tl.sum(totals[row], 0) * inverse
+        if scales is not None:
+            result *= tl.load(scales + output, mask=is_output, other=0.0)
         if GATED:
-            up_sums *= tl.load(scales + num_out + outputs, mask=is_output, other=0.0)
-    if GATED:
-        sums = sums / (1.0 + tl.exp(-sums)) * up_sums
-    if bias is not None:
-        sums += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)
-    if residual is not None:
-        sums += tl.load(residual + outputs, mask=is_output, other=0.0).to(tl.float32)
-    tl.store(out + outputs, sums.to(out.dtype.element_ty), mask=is_output)
+            up = tl.sum(totals[BLOCK_OUT + row], 0) * inverse
+            if scales is not None:
+                up *= tl.load(scales + num_out + output, mask=is_output, other=0.0)
+            result = result / (1.0 + tl.exp(-result)) * up
+        if bias is not None:
+            result += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)
+        if residual is not None:
+            result += tl.load(residual + output, mask=is_output, other=0.0).to(tl.float32)
+        tl.store(out + output, result.to(out.dtype.element_ty), mask=is_output)
 
 
 def row_linear(

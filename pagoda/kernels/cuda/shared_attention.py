@@ -14,7 +14,13 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.decode_attention import SHARED_UNIT, DecodeWorkspace, decode_attention
+from pagoda.kernels.cuda.decode_attention import (
+    SHARED_UNIT,
+    DecodeTile,
+    DecodeWorkspace,
+    decode_attention,
+    decode_tile,
+)
 from pagoda.kernels.cuda.launch import block_of
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import Launch, quick
@@ -36,21 +42,34 @@ from pagoda.kernels.cuda.tiles import (
 GROUPS_TOGETHER = 64
 # One for each multiprocessor: what that has left is for the kernel which reads the rest of the rows meanwhile.
 PROGRAMS_IN_ALL = 132
+FEW_ROWS, MANY_ROWS = 64, 128
 
 
 @dataclass(frozen=True)
 class SharedTile:
-    """Lines of queries (a row times a head) and tokens that a program multiplies, and how it is run."""
+    """Lines of queries (a row times a head) and tokens that a program multiplies, and how it is run.
+
+    With `most_registers` a thread gives up some, so that more programs of the kernel beside this one fit.
+    """
 
     lines: int
     block_tokens: int
     num_warps: int
     num_stages: int
+    most_registers: int | None = None
 
 
-def shared_tile(num_rows: int) -> SharedTile:
-    """Few rows leave room for a tile more on its way; many need it for the kernel beside this one."""
-    return SharedTile(64, 64, 4, 4 if num_rows <= 64 else 3)
+def tiles_beside(num_rows: int, split_len: int, is_light: bool) -> tuple[SharedTile, DecodeTile]:
+    """Of this kernel and of the one beside it: the best of benchmarks/gpu/kernels.py on an H200.
+
+    Many rows wait for what each reads of its own. A quarter of a multiprocessor has 16,384 registers: next to a warp of
+    168 a thread there is room for two that read, also of 168, and for one only next to 227. Few rows wait for what they
+    share, and leave room for a tile more on its way.
+    """
+    if num_rows > MANY_ROWS and is_light:
+        return SharedTile(64, 64, 4, 3, most_registers=168), DecodeTile(16, 1, 2)
+    beside = decode_tile(split_len) if split_len <= 64 else DecodeTile(32, 1, 4, in_pages=False)
+    return SharedTile(64, 64, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +98,7 @@ def shared_attention(
     programs_per_row: int | None = None,
     pieces: int | None = None,
     tile: SharedTile | None = None,
+    tile_beside: DecodeTile | None = None,
     tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
     """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
@@ -91,13 +111,12 @@ def shared_attention(
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    tile = tile or shared_tile(num_rows)
-    rows_in_tile = max(1, tile.lines // group_block)
-    block_tokens = tile.block_tokens
-    if tiles is not None and tiles.fits(page_size, tiles.block_tokens):
-        block_tokens = tiles.block_tokens
-    else:
+    if tiles is not None and not tiles.fits(page_size, tiles.block_tokens):
         tiles = None
+    best = tiles_beside(num_rows, workspace.split_len, tiles is not None and tiles.is_light)
+    tile, tile_beside = tile or best[0], tile_beside or best[1]
+    rows_in_tile = max(1, tile.lines // group_block)
+    block_tokens = tile.block_tokens if tiles is None else tiles.block_tokens
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
     if pieces is None:
         pieces = max(1, PROGRAMS_IN_ALL // (num_kv_heads * triton.cdiv(num_rows, rows_in_tile)))
@@ -142,6 +161,7 @@ def shared_attention(
         EARLY=LAUNCHES_EARLY,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        maxnreg=tile.most_registers,
         **EARLY_LAUNCH,
     )
     apart = decode_attention(
@@ -157,6 +177,7 @@ def shared_attention(
         programs_per_row=programs_per_row,
         shared_lens=shared.shared_lens,
         shared_pieces=pieces,
+        tile=tile_beside,
     )
     return [together, apart]
 

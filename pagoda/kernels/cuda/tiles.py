@@ -32,6 +32,11 @@ class PageTiles:
     values: TensorDescriptor
     block_tokens: int
 
+    @property
+    def is_light(self) -> bool:
+        """A program that sums up heads of this width and type has registers to give up, so that others find room."""
+        return self.keys.base.shape[-1] <= 128 and self.keys.base.element_size() == 2
+
     def fits(self, page_size: int, block_tokens: int) -> bool:
         return block_tokens == self.block_tokens and page_size % block_tokens == 0
 

@@ -131,29 +131,6 @@ def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_outgrow_one_program_take_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagoda.kernels.cuda.attention.MANY_ROWS", 0)
-    model = make_family("qwen3", tmp_path)
-    rng = random.Random(6)
-    lengths = (58, 20)  # few rows are cut into splits of 64 tokens
-    requests = [
-        Request(
-            request_id=f"r{length}",
-            prompt_token_ids=tuple(rng.randrange(model.config.vocab_size) for _ in range(length)),
-            sampling=SamplingParams(temperature=0, max_tokens=9),
-        )
-        for length in lengths
-    ]
-    loop = cuda_loop(model, warms_up=False)
-    executor: Any = loop.executor
-    seen = []
-    run = executor._graphs.run
-    monkeypatch.setattr(executor._graphs, "run", lambda variant: (seen.append(variant.is_short), run(variant)))
-    assert answers(loop, requests) == answers(plain_loop(model), requests)
-    assert seen[0] and not seen[5], "the longer row has some 60 tokens at first, and more than 64 five steps later"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES if DEVICE == "cuda" else ["llama", "qwen3", "gemma3"])
 def test_greedy_tokens_are_those_of_the_reference(family: str, tmp_path: Path) -> None:
     model = make_family(family, tmp_path)

@@ -52,7 +52,7 @@ def check(
         SCALE,
         window,
         tile=None if tile is None else kernel.PrefillTile(tile, 16, 4, 2),
-        tiles=page_tiles(keys, values, 16) if whole else None,
+        tiles=page_tiles(keys, values, 16 if tile else 64) if whole else None,
     )
     pages = rounded_pages(case.pages, page_dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, window)
@@ -88,6 +88,23 @@ def test_widths_of_a_head(head_dim: int):
 @pytest.mark.parametrize("rows", [[Row(40, 1)] * 3, [Row(0, 5), Row(3, 2)], [Row(10, 200)]])
 def test_the_tile_follows_from_the_longest_row(rows: list[Row]):
     check(make_case(rows, 16, 1, 16, 0, seed=4), 4, 0, tile=None)
+
+
+def test_many_programs_take_more_lines_each(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel, "MANY_PROGRAMS", 2)
+    tiles = []
+    choose = kernel.prefill_tile
+    monkeypatch.setattr(kernel, "prefill_tile", lambda *how: tiles.append(choose(*how)) or tiles[-1])
+    check(make_case([Row(10, 90), Row(64, 3)], 64, 1, 16, 0, seed=4), 4, 0, "bf16", tile=None, whole=True)
+    assert [tile.lines for tile in tiles] == [128]
+
+
+def test_tiles_by_programs_and_lines():
+    enough = 128 * kernel.MANY_PROGRAMS
+    assert kernel.prefill_tile(128, enough, is_light=True).lines == 128
+    for others in ((127, enough, True), (128, enough - 1, True), (128, enough, False)):
+        assert kernel.prefill_tile(*others).lines == 64
+    assert kernel.prefill_tile(3, enough, is_light=True).lines == 16
 
 
 def test_more_rows_than_are_looked_through_together(monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ import torch
 
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
-from pagoda.kernels.cuda.decode_attention import decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import page_tiles
 from pagoda.kernels.reference import ReferenceOperators
@@ -61,6 +61,7 @@ def attend(
     pieces: int | None = 4,
     whole: bool = False,
     page_dtype: torch.dtype | None = None,
+    beside: DecodeTile | None = None,
 ) -> torch.Tensor:
     queries = queries_of(case, heads, dtype)
     num_rows, num_heads, head_dim = queries.shape
@@ -80,6 +81,7 @@ def attend(
         workspace,
         pieces=pieces,
         tile=SharedTile(16, 16, 4, 4),
+        tile_beside=beside,
         tiles=page_tiles(keys, values, 16) if whole else None,
     )
     assert not workspace.num_done.any()
@@ -115,6 +117,21 @@ def test_two_groups_and_rows_of_none(kind: str, heads: int):
 def test_whole_tiles_of_pages(kind: str):
     case = new_case(120, 130, 17, 90, 101, 40)
     check(case, share(case, [[0, 1], [4, 3]], [7, 5]), 4, kind, whole=True)
+
+
+@pytest.mark.parametrize("in_pages", [False, True])
+def test_tiles_of_the_kernel_beside(in_pages: bool):
+    case = new_case(120, 130, 17, 90, 101, 40)
+    groups = share(case, [[0, 1], [4, 3]], [7, 5])
+    check(case, groups, 4, "bf16", beside=DecodeTile(16, 1, 2, in_pages=in_pages))
+
+
+def test_many_rows_share_a_multiprocessor_with_more_readers():
+    many, beside = shared.tiles_beside(256, 512, is_light=True)
+    assert many.most_registers is not None and beside.in_pages
+    for others in ((128, 512, True), (256, 512, False), (32, 256, True)):
+        assert shared.tiles_beside(*others)[0].most_registers is None
+    assert shared.tiles_beside(8, 64, is_light=True)[1] == decode.decode_tile(64), "a split is a single tile"
 
 
 @pytest.mark.parametrize("whole", [False, True])
