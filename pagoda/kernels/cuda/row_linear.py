@@ -29,17 +29,14 @@ class RowPlan:
 
 def row_plan(num_out: int, num_in: int, bytes_per_number: int, gated: bool) -> RowPlan:
     """The cut that was best in benchmarks/gpu/rows.py, on an H200."""
-    if bytes_per_number == 1:
-        if gated:
-            return RowPlan(8, 512, 1)
-        return RowPlan(1, 1024, 1) if num_out <= 4096 else RowPlan(4, 1024, 2)
+    is_narrow = bytes_per_number == 1
     if gated:
-        return RowPlan(2, 1024, 2) if num_in <= 1024 else RowPlan(1, 2048, 2)
-    if num_in <= 1024 or num_out > 32768:
-        return RowPlan(4, 512, 2)
-    if num_out <= 2048:
-        return RowPlan(1, 2048, 2)
-    return RowPlan(2, 1024, 2) if num_out <= 4096 else RowPlan(4, 512, 4)
+        return RowPlan(8, 512, 1) if is_narrow else RowPlan(2, 512, 1)
+    if num_out <= num_in:
+        return RowPlan(1, 1024, 1)
+    if is_narrow:
+        return RowPlan(4, 1024, 2)
+    return RowPlan(4, 512, 2) if num_in <= 1024 or num_out > 32768 else RowPlan(4, 1024, 4)
 
 
 @triton.jit
@@ -51,12 +48,17 @@ def _load(pointers, is_column, EVEN: tl.constexpr):
 
 
 @triton.jit
+def _and(items, item):
+    return items + (item,)  # noqa: RUF005 - Triton knows no other way
+
+
+@triton.jit
 def _tiles(weight, first, num_out, num_in, columns, is_column, ROWS: tl.constexpr, EVEN: tl.constexpr):
     """Some columns of ROWS rows. Rows past the last are read as the last one again; they are never stored."""
     tiles = ()
     for row in tl.static_range(ROWS):
         begin = tl.minimum(first + row, num_out - 1).to(tl.int64) * num_in
-        tiles = tiles + (_load(weight + begin + columns, is_column, EVEN),)  # noqa: RUF005 - Triton knows no other
+        tiles = _and(tiles, _load(weight + begin + columns, is_column, EVEN))
     return tiles
 
 
@@ -65,7 +67,7 @@ def _added(tiles, numbers, totals, FIRST: tl.constexpr, ROWS: tl.constexpr):
     added = ()
     for row in tl.static_range(ROWS):
         sums = totals[FIRST + row] + tl.sum(tiles[row].to(tl.float32) * numbers, 1)
-        added = added + (sums,)  # noqa: RUF005
+        added = _and(added, sums)
     return added
 
 
@@ -119,7 +121,7 @@ def _row_linear_kernel(
 
     totals = ()
     for _ in tl.static_range(BLOCK_OUT + UPS):
-        totals = totals + (tl.zeros([BLOCK_IN // VECTOR], tl.float32),)  # noqa: RUF005
+        totals = _and(totals, tl.zeros([BLOCK_IN // VECTOR], tl.float32))
     squares = tl.zeros([BLOCK_IN // VECTOR], tl.float32)
     norms = norm + columns if NORMS else x
     totals, squares = _take(
