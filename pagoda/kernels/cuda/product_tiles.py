@@ -2,7 +2,7 @@
 
 A tile of results is made by one multiprocessor. 64 tiles keep less than half of an H200 at work, and 140 keep it as
 long as 264 do. The best tile is mostly the smallest of which all fit into one round; what else counts is reading, which
-small tiles do more of, and that every round begins anew. The three constants are fitted to the times of some 300 tiles
+small tiles do more of, and that every round begins anew. The constants are fitted to the times of some 300 tiles
 a product, of Llama 3.1 8B's four matrices in bf16 and in fp8, 32 to 1,000 rows: the rule's tile took 0.8 % longer than
 the quickest (docs/design/cuda-kernels.md).
 """
@@ -16,9 +16,9 @@ EDGE = 16
 # What a round costs beside its products, in bytes of inputs times results.
 ROUND = 5_000_000
 # Beyond so many results, by the bytes of a number, two groups of warps share a tile; else each has its own, and one
-# multiplies while the other writes.
+# multiplies while the other writes: so every turn to a further round costs the former a share of it.
 MOST_OF_ONE_GROUP = {1: 128 * 136, 2: 128 * 176}
-SHARED_ROUND = 1.08
+SHARED_TURN = 0.1
 # Up to so many rows, by the bytes of a number, the rule is quicker than the library's own choice.
 MOST_ROWS = {1: 896, 2: 256}
 # The library's own choice in fp8, made for tiles that share what they read.
@@ -71,8 +71,7 @@ def ranked(num_rows: int, num_out: int, num_in: int, number_bytes: int, num_proc
         num_rounds = -(-num_tiles // num_processors)
         area = tile.outputs * tile.rows
         round_cost: float = num_in * number_bytes * (area + EDGE * (tile.outputs + tile.rows)) + ROUND
-        if tile.is_shared(number_bytes) and num_rounds > 1:
-            round_cost *= SHARED_ROUND
-        return num_rounds * round_cost, num_tiles * area, tile.rows
+        lost = SHARED_TURN * (num_rounds - 1) if tile.is_shared(number_bytes) else 0
+        return (num_rounds + lost) * round_cost, num_tiles * area, tile.rows
 
     return sorted(TILES, key=cost)

@@ -25,9 +25,9 @@ def test_what_fits_into_one_round_is_made_in_one(matrix, num_rows, size):
 
 
 def test_the_quickest_tiles_of_256_rows_in_bf16():
-    """As timed one by one on an H200: 21.0, 15.4, 85.9 and 46.5 microseconds, of 160 to 255 tiles each."""
+    """As timed on an H200 behind a norm: 22.7, 17.6, 86.6 and 47.0 microseconds, of the 16 ranked first."""
     found = [ranked(256, *matrix, 2, PROCESSORS)[0][:2] for matrix in (HEADS, MIXED_HEADS, GATE_AND_UP, DOWN)]
-    assert found == [(96, 128), (128, 64), (152, 128), (128, 64)]
+    assert found == [(96, 128), (128, 64), (224, 128), (128, 64)]
 
 
 def test_half_empty_tiles_are_passed_over():
