@@ -60,15 +60,17 @@ class SharedTile:
 
 
 def tiles_beside(num_rows: int, split_len: int, is_light: bool) -> tuple[SharedTile, DecodeTile]:
-    """Of this kernel and of the one beside it: the best of benchmarks/gpu/kernels.py on an H200.
+    """Of this kernel and of the one beside it: the best on an H200, many rows within a model, few in kernels.py.
 
     Many rows wait for what each reads of its own. A quarter of a multiprocessor has 16,384 registers: next to a warp of
     168 a thread there is room for two that read, also of 168, and for one only next to 227. Few rows wait for what they
     share, and leave room for a tile more on its way.
     """
+    beside = decode_tile(split_len)
     if num_rows > MANY_ROWS and is_light:
-        return SharedTile(64, 64, 4, 3, most_registers=168), DecodeTile(16, 1, 2)
-    beside = decode_tile(split_len) if split_len <= 64 else DecodeTile(32, 1, 4, in_pages=False)
+        return SharedTile(64, 64, 4, 3, most_registers=168), beside
+    if split_len > 64:
+        beside = DecodeTile(32, 1, 4, in_pages=False)
     return SharedTile(64, 64, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 
