@@ -133,10 +133,9 @@ class EngineProcess:
         )
 
     def _send(self, record: FromEngine) -> None:
-        try:
-            with self._sending:
-                self._connection.sendall(frame(record))
-        except OSError:
+        with self._sending:
+            is_heard = tell(self._connection, record)
+        if not is_heard:
             self._is_closing = True
 
     def _beat(self) -> None:
@@ -167,12 +166,22 @@ class EngineProcess:
                 return
             except OSError:
                 data = b""
-            self._is_closing |= not data
+            if not data:  # set only, never taken back: several threads write it
+                self._is_closing = True
             for record in self._decoder.feed(data):
                 if isinstance(record, Ask):
                     self._questions.append(record)
                 else:
                     self._loop.inbox.append(record)
+
+
+def tell(connection: socket.socket, record: FromEngine) -> bool:
+    """Whether somebody listens."""
+    try:
+        connection.sendall(frame(record))
+    except OSError:
+        return False
+    return True
 
 
 def describe(engine: Engine) -> EngineInfo:
@@ -213,18 +222,18 @@ def main(arguments: list[str]) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # says where it hangs
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        connection.sendall(frame(Hello(os.getpid())))
+        tell(connection, Hello(os.getpid()))
         reach(Path(path), "connected")
         try:
             with LoadingNews(connection) as news:
                 engine = build_engine(msgspec.json.decode(settings, type=EngineConfig), news.progress)
         except PagodaError as error:
-            connection.sendall(frame(Broken(str(error))))
+            tell(connection, Broken(str(error)))
             return EXIT_NOT_BUILT
         try:
-            connection.sendall(frame(Ready(describe(engine))))
-            reach(Path(path), "ready")
-            EngineProcess(connection, engine).run()
+            if tell(connection, Ready(describe(engine))):
+                reach(Path(path), "ready")
+                EngineProcess(connection, engine).run()
         except EngineError as error:
             logger.error("%s", error, exc_info=error)
             return EXIT_BROKEN
