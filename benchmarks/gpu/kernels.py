@@ -155,6 +155,8 @@ def shared_cases(variants: bool) -> Iterator[Case]:
     if variants:
         for lines, warps, pieces in ((64, 4, 1), (64, 4, 2), (128, 8, 1), (128, 8, 2), (128, 4, 2)):
             tiles += [{"tile": SharedTile(lines, 64, warps, stages), "pieces": pieces} for stages in (2, 3, 4)]
+        for registers, stages in itertools.product((None, 192, 168), (2, 3)):
+            tiles.append({"tile": SharedTile(64, 64, 4, 3, registers), "tile_beside": DecodeTile(16, 1, stages)})
     for rows, shared_len, own in ((256, 2048, 192), (256, 512, 192), (32, 2048, 192)):
         flops = 4 * rows * shared_len * 32 * 128
         for tile in tiles:
@@ -184,6 +186,7 @@ def prefill_cases(variants: bool) -> Iterator[Case]:
     if variants:
         shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 3), (256, 64, 8, 3))
         tiles += [PrefillTile(*shape) for shape in shapes]
+        tiles += [PrefillTile(128, 64, 8, 2, most_registers=128), PrefillTile(64, 64, 4, 3, most_registers=168)]
     for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
         flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
         num_bytes = rows * (new * 32 * 256 * 2 + (new + cached) * 8 * 512)

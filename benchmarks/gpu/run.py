@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.energy import EnergyMeter, watts
 from benchmarks.gpu.models import make_folder
 from benchmarks.gpu.profile import profiled
 from benchmarks.report import print_table
@@ -77,19 +78,22 @@ def make_llm(shape: str, quantization: str, folder: Path, args: argparse.Namespa
     )
 
 
-def measure(bench: OfflineBench, row: Row, num_before: int, repeats: int) -> OfflineRun:
-    """The best of the runs that count. Those before build kernels and graphs, which the peers do as they start."""
+def measure(bench: OfflineBench, row: Row, num_before: int, repeats: int, meter: EnergyMeter) -> tuple[OfflineRun, str]:
+    """The best of the runs that count, and its watts. Those before build kernels and graphs, which the peers do as they
+    start."""
     requests = FIXED[row.work]()
-    runs: list[OfflineRun] = []
+    runs: list[tuple[OfflineRun, str]] = []
     for _ in range(num_before + repeats):
-        runs.append(bench.run(requests))
-        if runs[-1].was_interrupted:
+        before = meter.joules()
+        run = bench.run(requests)
+        if run.was_interrupted:
             raise KeyboardInterrupt
-        assert runs[-1].num_output_tokens == sum(request.max_tokens for request in requests)
-    return min(runs[num_before:], key=lambda run: run.seconds)
+        assert run.num_output_tokens == sum(request.max_tokens for request in requests)
+        runs.append((run, watts(before, meter.joules(), run.seconds)))
+    return min(runs[num_before:], key=lambda run: run[0].seconds)
 
 
-def table_line(row: Row, found: OfflineRun) -> list[str]:
+def table_line(row: Row, found: OfflineRun, power: str) -> list[str]:
     value = 1e3 * found.seconds if row.is_latency else found.num_output_tokens / found.seconds
     peer = min(row.vllm, row.sglang) if row.is_latency else max(row.vllm, row.sglang)
     ratio = peer / value if row.is_latency else value / peer
@@ -97,11 +101,11 @@ def table_line(row: Row, found: OfflineRun) -> list[str]:
     numbers = [f"{number:,.1f}" for number in (value, row.vllm, row.sglang, row.limit, row.goal)]
     costs = found.costs
     waits = f"{100 * (costs.device_wait_share or 0):.1f} %"
-    times = [f"{1e3 * costs.step_seconds:.2f}", f"{1e6 * costs.host_seconds:.0f}", waits]
+    times = [f"{1e3 * costs.step_seconds:.2f}", f"{1e6 * costs.host_seconds:.0f}", waits, power]
     return [row.name, *numbers, f"{ratio:.2f}x", "met" if is_met else "missed", *times]
 
 
-HEADER = ["row", "pagoda", "vLLM", "SGLang", "limit", "goal", "ratio", "", "step ms", "host us", "GPU waits"]
+HEADER = ["row", "pagoda", "vLLM", "SGLang", "limit", "goal", "ratio", "", "step ms", "host us", "GPU waits", "W"]
 
 
 def check() -> int:
@@ -128,6 +132,7 @@ def main() -> int:
     wanted = [row for row in ROWS if args.rows == "all" or row.name in args.rows.split(",")]
     lines: list[list[str]] = []
     made: tuple[str, str] | None = None
+    meter = EnergyMeter()
     llm: Any = None
     bench: Any = None
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +155,7 @@ def main() -> int:
                     flush=True,
                 )
                 bench = OfflineBench(llm)
-            lines.append(table_line(row, measure(bench, row, args.warm_ups, args.repeats)))
+            lines.append(table_line(row, *measure(bench, row, args.warm_ups, args.repeats, meter)))
             print("  ".join(lines[-1]), flush=True)
             if row.name in args.profile.split(","):
                 profiled(llm, row.work, args.before)
