@@ -59,7 +59,7 @@ class Demand:
     body: Matrices
     """What every token passes through."""
     head: Matrices
-    """What makes a row of logits: on a GPU all that lies behind the last attention."""
+    """What makes a row of logits: all that lies behind the last attention."""
     cached_bytes: tuple[int, ...]
     """By cache group: keys and values of one token."""
     pair_operations: tuple[int, ...]
@@ -69,7 +69,7 @@ class Demand:
     @classmethod
     def of(cls, engine: Engine) -> Demand:
         stored = engine.loop.executor.stored
-        calls = record(engine.model, takes_early=engine.config.device == "cuda")[0].calls
+        calls = record(engine.model)[0].calls
         groups = engine.model.cache_groups()
         attends = [call for call in calls if isinstance(call, Attend)]
         # A CPU attends in singles whatever it multiplies weights in; a GPU as in its head, which is never rounded.

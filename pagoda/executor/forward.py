@@ -13,15 +13,18 @@ from pagoda.models import Model
 
 
 class Forward(Protocol):
-    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
-        """Run the step; the logits of the tokens at `rows`, in that order.
+    def logits(
+        self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None, num_logits: int | None = None
+    ) -> FloatArray:
+        """Run the step; the logits of the tokens at `rows`, in that order, or of the first `num_logits` of them.
 
         `out` are logits of an earlier step that may be overwritten.
         """
         ...
 
     def hidden(self) -> FloatArray:
-        """What the tokens of the last step became after the last norm, [T, D]. The next step may write over it."""
+        """What the tokens at the rows of the last step became after the last norm, [rows, D]. The next step may write
+        over it."""
         ...
 
     def allocated_bytes(self) -> tuple[int, int]:
@@ -38,9 +41,11 @@ class EagerForward:
         self._layers = layers
         self._hidden: Array = None
 
-    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
-        hidden = self._hidden = self._model.forward(self._operators, batch, self._layers)
-        logits: FloatArray = self._model.logits(self._operators, self._operators.take_rows(hidden, rows))
+    def logits(
+        self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None, num_logits: int | None = None
+    ) -> FloatArray:
+        self._hidden = self._model.forward(self._operators, batch, self._layers, rows)
+        logits: FloatArray = self._model.logits(self._operators, self._hidden[:num_logits])
         return logits
 
     def hidden(self) -> FloatArray:
@@ -59,22 +64,24 @@ class RecordedForward:
     ) -> None:
         recorder, logits, hidden = record(model, kernels, layers)
         self._program = kernels.compile(recorder, logits, max_tokens, hidden, max_rows)
-        self._num_tokens = 0
+        self._num_rows = 0
 
-    def logits(self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
-        self._num_tokens = len(batch.token_ids)
-        return self._program.run(batch, rows, out)
+    def logits(
+        self, batch: RaggedBatch, rows: IntArray, out: FloatArray | None = None, num_logits: int | None = None
+    ) -> FloatArray:
+        self._num_rows = len(rows)
+        return self._program.run(batch, rows, out, num_logits)
 
     def hidden(self) -> FloatArray:
-        return self._program.kept(self._num_tokens)
+        return self._program.kept(self._num_rows)
 
     def allocated_bytes(self) -> tuple[int, int]:
         return self._program.allocated_bytes()
 
 
 def record(model: Model, kernels: CpuKernels, layers: list[KVPages]) -> tuple[Recorder, Symbol, Symbol]:
-    """What the model does, with its logits and the hidden states that outlive a step."""
+    """What the model does, with its logits and the hidden states of their tokens, which outlive a step."""
     recorder = kernels.recorder(layers)
     batch = recorder.batch()
-    hidden = model.forward(recorder, batch, layers)
-    return recorder, model.logits(recorder, recorder.take_rows(hidden, batch.token_ids)), hidden
+    hidden = model.forward(recorder, batch, layers, rows=batch.token_ids)  # stands for any of them
+    return recorder, model.logits(recorder, hidden), hidden

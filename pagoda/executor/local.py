@@ -109,13 +109,18 @@ class LocalExecutor:
         wanted = asked.wanted
         if scored:
             wanted = np.concatenate([wanted, *(tokens for _, tokens in scored)])
-        num_drawing = len(asked.drawing)
-        logits = self._logits = self._forward.logits(batch, wanted, self._logits)
+        num_drawing, num_logits = len(asked.drawing), len(wanted)
+        if self._pooler:  # the hidden states of all tokens are asked for
+            every = np.arange(len(batch.token_ids), dtype=np.int32)
+            wanted = np.concatenate([wanted, np.setdiff1d(every, wanted)])
+        logits = self._logits = self._forward.logits(batch, wanted, self._logits, num_logits)
         scores = self._score_prompts(asked.rows, batch, scored, logits[num_drawing:]) if scored else {}
         self._rows.computed(asked.rows, batch.context_lens)
         pooled = {}
         if self._pooler:
-            pooled = self._pooler.take(asked.rows, plan.draws, batch.row_starts, self._forward.hidden())
+            places = np.zeros(len(batch.token_ids), np.int32)
+            places[wanted] = np.arange(len(wanted), dtype=np.int32)
+            pooled = self._pooler.take(asked.rows, plan.draws, batch.row_starts, self._forward.hidden()[places])
         if not num_drawing:
             nothing = np.zeros(0, np.int32)
             return StepResult(plan.step_id, asked.num_new, nothing, prompt_logprobs=scores, pooled=pooled)

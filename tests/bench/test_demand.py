@@ -13,7 +13,6 @@ from pagoda.bench.shapes import StepShape
 from pagoda.executor.cuda.recording import record
 from pagoda.kernels.base import StoredWeight, Weight
 from pagoda.kernels.cpu.library import available_instruction_sets
-from pagoda.kernels.cuda.recorder import Call
 from pagoda.models import load_model
 from pagoda.weights.checkpoint import open_checkpoint
 from tests.bench.conftest import MakeLLM
@@ -23,9 +22,10 @@ needs_native = pytest.mark.skipif(not available_instruction_sets(), reason="the 
 
 # By hand, for the model of tests/fakes/config_folder.py: width 64, 4 heads and 2 of keys of 16, MLP of 96, 2 layers.
 PER_LAYER = 64 * 64 + 2 * (32 * 64) + 64 * 64 + 3 * (96 * 64)
-BODY = 2 * PER_LAYER
-HEAD = 320 * 64
-NORMS = (2 * 2 + 1) * 64
+LATE = 64 * 64 + 3 * (96 * 64)  # behind the last attention
+BODY = 2 * PER_LAYER - LATE
+HEAD = 320 * 64 + LATE
+NORMS, LATE_NORMS = 3 * 64, 2 * 64
 
 
 @needs_native
@@ -33,12 +33,12 @@ def test_a_tiny_model_by_hand(make_llm: MakeLLM) -> None:
     demand = Demand.of(make_llm(kernels="native").engine)
     assert demand.body.num_factors == {"f32": BODY}
     assert demand.body.num_bytes == 2 * BODY + 4 * NORMS, "matrices in bf16, vectors in singles"
-    assert demand.head.num_factors == {"f32": HEAD} and demand.head.num_bytes == 2 * HEAD
+    assert demand.head.num_factors == {"f32": HEAD} and demand.head.num_bytes == 2 * HEAD + 4 * LATE_NORMS
     assert demand.cached_bytes == (2 * 2 * 2 * 16 * 4,), "keys and values of 2 layers, 2 heads of 16 singles"
     assert demand.pair_operations == (2 * 4 * 4 * 16,)
 
     work = demand.work(StepShape(num_tokens=7, num_logits=2, num_cached=(50,), num_pairs=(90,), is_decode=False))
-    assert work.num_bytes == 2 * BODY + 4 * NORMS + 2 * HEAD + 50 * 512
+    assert work.num_bytes == 2 * (BODY + HEAD) + 4 * (NORMS + LATE_NORMS) + 50 * 512
     assert work.operations == {"f32": 2 * 7 * BODY + 2 * 2 * HEAD + 90 * 512}
     assert work.num_operations == work.operations["f32"]
 
@@ -59,32 +59,25 @@ def test_every_family_against_the_modules_of_transformers(family: str, tmp_path:
     others = sum(parameter.numel() for name, parameter in reference.named_parameters() if "embed_tokens" not in name)
     tied = reference.config.tie_word_embeddings
     with open_checkpoint(tmp_path) as checkpoint:
-        model = load_model(checkpoint)
-        body, logits = matrices(record(model, takes_early=False)[0].calls)
-        before, behind = matrices(record(model)[0].calls)
-    assert body.num_factors == {"f32": sum(module.weight.numel() for module in linears.values())}
-    assert logits.num_factors == {"f32": head.weight.numel()}
-    assert logits.num_bytes == 4 * head.weight.numel()
-    assert body.num_bytes == 4 * (others - (0 if tied else head.weight.numel())), "all but embedding and head"
+        calls = record(load_model(checkpoint))[0].calls
+    of_rows = [call.out is not None and call.out.is_rows for call in calls]
+    body, rows = (
+        Matrices.of((call for call, own in zip(calls, of_rows, strict=True) if own == wanted), in_singles)
+        for wanted in (False, True)
+    )
     of_last = [module for name, module in linears.items() if f".{reference.config.num_hidden_layers - 1}." in name]
     late = [module for module in of_last if module not in _heads_of(linears)]
     num_late = sum(module.weight.numel() for module in late)
-    assert len(late) == 4
-    assert before.num_factors == {"f32": body.num_factors["f32"] - num_late}
-    assert behind.num_factors == {"f32": head.weight.numel() + num_late}
-    assert before.num_bytes + behind.num_bytes == body.num_bytes + logits.num_bytes
+    assert len(late) == 4, "behind the last attention"
+    assert body.num_factors == {"f32": sum(module.weight.numel() for module in linears.values()) - num_late}
+    assert rows.num_factors == {"f32": head.weight.numel() + num_late}
+    all_but_embedding = others + (head.weight.numel() if tied else 0)
+    assert body.num_bytes + rows.num_bytes == 4 * all_but_embedding
 
 
 def _heads_of(linears: dict[str, torch.nn.Linear]) -> list[torch.nn.Linear]:
     """What makes queries, keys and values."""
     return [module for name, module in linears.items() if name[-6:] in ("q_proj", "k_proj", "v_proj")]
-
-
-def matrices(calls: list[Call]) -> tuple[Matrices, Matrices]:
-    """Of all tokens, and of those with logits."""
-    of_rows = [call.out is not None and call.out.is_rows for call in calls]
-    parts = [[call for call, own in zip(calls, of_rows, strict=True) if own == wanted] for wanted in (False, True)]
-    return Matrices.of(parts[0], in_singles), Matrices.of(parts[1], in_singles)
 
 
 def in_singles(weight: Weight) -> StoredWeight:

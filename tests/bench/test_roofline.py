@@ -12,7 +12,7 @@ from pagoda.bench.shapes import StepShape
 from pagoda.bench.workloads import TokenRequest
 from pagoda.kernels.peaks import Peaks
 from tests.bench.conftest import MakeLLM
-from tests.bench.test_demand import BODY, HEAD, NORMS
+from tests.bench.test_demand import BODY, HEAD, LATE_NORMS, NORMS
 
 PEAKS = Peaks(1e6, {"f32": 16e6, "int8": 64e6})
 
@@ -56,7 +56,7 @@ def test_a_run_counted_token_by_token(make_llm: MakeLLM, num_prompt: int) -> Non
     assert len(steps) == num_chunks + num_answer - 1
     contexts = [min(num_prompt, 32 * (n + 1)) for n in range(num_chunks)]
     contexts += range(num_prompt + 1, num_computed + 1)
-    weights = 4 * ((BODY + NORMS) * len(steps) + HEAD * num_answer)
+    weights = 4 * ((BODY + NORMS) * len(steps) + (HEAD + LATE_NORMS) * num_answer)
     assert sum(step.work.num_bytes for step in steps) == weights + 512 * sum(contexts)
 
 

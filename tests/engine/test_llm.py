@@ -287,8 +287,8 @@ def test_logits_that_are_no_numbers_end_one_request(llm: LLM):
     forward = llm.engine.loop.executor._forward
     logits = forward.logits
 
-    def poisoned(batch, rows, out=None):
-        found = logits(batch, rows).copy()
+    def poisoned(batch, rows, _out=None, num_logits=None):
+        found = logits(batch, rows, None, num_logits).copy()
         found[0] = np.nan
         return found
 

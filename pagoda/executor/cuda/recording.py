@@ -8,11 +8,10 @@ from pagoda.kernels.symbol import Symbol
 from pagoda.models import Model
 
 
-def record(model: Model, takes_early: bool = True) -> tuple[Recorder, Symbol]:
-    """The calls, and the logits among their values. `takes_early`: tokens without logits end at the last attention."""
+def record(model: Model) -> tuple[Recorder, Symbol]:
+    """The calls, and the logits among their values. Tokens without logits end at the last attention."""
     recorder = Recorder([KVPages(None, None) for _ in range(model.config.num_layers)])
     batch = recorder.batch()
-    rows = batch.token_ids  # stands for any of them
-    hidden = model.forward(recorder, batch, recorder.layers, rows if takes_early else None)
+    hidden = model.forward(recorder, batch, recorder.layers, rows=batch.token_ids)  # stands for any of them
     recorder.is_head = True
-    return recorder, model.logits(recorder, hidden if takes_early else recorder.take_rows(hidden, rows))
+    return recorder, model.logits(recorder, hidden)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any
 from weakref import WeakSet
 
@@ -71,7 +72,8 @@ class Program:
         self._kept = kept
         self._places = assign_places(recorder.instructions, logits, self._own, kept)
         self._logits_place = self._places[logits.value]
-        self._workspace = workspace_of(recorder, logits, self._places, max_tokens, max_rows, num_threads)
+        self._left = left_memory(recorder.instructions, self._places, logits, self._own)
+        self._workspace = workspace_of(recorder, logits, self._places, self._left, max_tokens, max_rows, num_threads)
         self._num_logits = logits.width
         self._memory: list[npt.NDArray[Any]] = []
         self._kept_memory: FloatArray | None = None
@@ -93,29 +95,56 @@ class Program:
         self._inputs.record.nanoseconds = address(self.nanoseconds)
         return self.nanoseconds
 
-    def run(self, batch: RaggedBatch, logit_rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+    def run(
+        self, batch: RaggedBatch, logit_rows: IntArray, out: FloatArray | None = None, num_logits: int | None = None
+    ) -> FloatArray:
         """The logits of the given tokens of the step. Threads that call at once take turns.
 
         `out` may be what an earlier run gave and nobody needs any more: where it is large enough it is used again.
+        With `num_logits` the others of these tokens go no further than to the value that is kept.
         """
         with self._lock:
-            inputs = self._inputs
-            if not inputs.has(batch, logit_rows):
-                inputs = self._take(batch, logit_rows)
+            count = len(logit_rows) if num_logits is None else num_logits
             logits = self._logits
-            if logits is None or out is not logits or len(out) != len(logit_rows):
-                logits = self._new_logits(len(logit_rows), is_free=logits is None or out is logits)
-            problem = self._library.pagoda_run_checked(
-                self._program, inputs.record, self._limits, self._instruction_set, self._num_threads
-            )
-            if problem:
-                raise IndexError(PROBLEMS[problem])
+            if logits is None or out is not logits or len(out) != count:
+                logits = self._new_logits(count, is_free=logits is None or out is logits)
+            if count == len(logit_rows):
+                self._run(self._program, batch, logit_rows)
+            else:
+                before, behind = self._halves
+                self._run(before, batch, logit_rows)
+                self._run(behind, batch, logit_rows[:count])
             return logits
 
-    def kept(self, num_tokens: int) -> FloatArray:
-        """Of the last run: the value that was to be kept, for its first tokens. The next run writes over it."""
+    def kept(self, num_rows: int) -> FloatArray:
+        """Of the last run: the value that was to be kept, for its first rows. The next run writes over it."""
         assert self._kept is not None and self._kept_memory is not None
-        return self._kept_memory[:num_tokens, : self._kept.width]
+        return self._kept_memory[:num_rows, : self._kept.width]
+
+    def _run(self, program: native.Program, batch: RaggedBatch, logit_rows: IntArray) -> None:
+        inputs = self._inputs
+        if not inputs.has(batch, logit_rows):
+            inputs = self._take(batch, logit_rows)
+        problem = self._library.pagoda_run_checked(
+            program, inputs.record, self._limits, self._instruction_set, self._num_threads
+        )
+        if problem:
+            raise IndexError(PROBLEMS[problem])
+
+    @cached_property
+    def _halves(self) -> tuple[native.Program, native.Program]:
+        """Up to the instruction that makes the kept value, and from the one after it."""
+        assert self._kept is not None
+        writes = [self._kept in recorded.writes for recorded in self._recorder.instructions]
+        count = len(writes) - writes[::-1].index(True)
+        return self._part(0, count), self._part(count, len(writes) - count)
+
+    def _part(self, first: int, count: int) -> native.Program:
+        part = native.Program.from_buffer_copy(self._program)
+        size = ctypes.sizeof(native.Instruction)
+        part.instructions = (native.Instruction * count).from_buffer(self._instructions, first * size)
+        part.num_instructions = count
+        return part
 
     def _take(self, batch: RaggedBatch, logit_rows: IntArray) -> StepInputs:
         if len(batch.page_tables) != self._inputs.num_groups:
@@ -205,6 +234,7 @@ class Program:
         for symbol in self._recorder.values:
             widths.setdefault(self._places[symbol.value], symbol)
         buffers = (native.Buffer * len(widths))()
+        memories: dict[int, FloatArray] = {}
         for place, symbol in widths.items():
             record = buffers[place]
             record.width, record.stride, record.is_rows = symbol.width, round_up(symbol.width), symbol.is_rows
@@ -213,8 +243,12 @@ class Program:
                 memory = aligned_floats(*self._workspace.buffers[place])
                 self._memory.append(memory)
                 record.data = address(memory)
-                if self._kept is not None and place == self._places[self._kept.value]:
-                    self._kept_memory = memory
+                memories[place] = memory
+        for place, source in self._left.items():
+            memories[place] = memories[source]
+            buffers[place].data = address(memories[source])
+        if self._kept is not None:
+            self._kept_memory = memories[self._places[self._kept.value]]
         return buffers
 
     def _make_ropes(self) -> Any:
@@ -235,8 +269,10 @@ def planned_workspace(
     recorder: Recorder, logits: Symbol, max_tokens: int, kept: Symbol | None, max_rows: int, num_threads: int
 ) -> Workspace:
     """What a program of this recording will work in; nothing is taken for it."""
-    places = assign_places(recorder.instructions, logits, own_values(recorder.instructions, logits), kept)
-    return workspace_of(recorder, logits, places, max_tokens, max_rows, num_threads)
+    own = own_values(recorder.instructions, logits)
+    places = assign_places(recorder.instructions, logits, own, kept)
+    left = left_memory(recorder.instructions, places, logits, own)
+    return workspace_of(recorder, logits, places, left, max_tokens, max_rows, num_threads)
 
 
 def wanting_halves(recorder: Recorder) -> set[int]:
@@ -287,6 +323,41 @@ def assign_places(
             if isinstance(symbol, Symbol) and last_use[symbol.value] == index:
                 free.setdefault(kind(symbol), []).append(places[symbol.value])
     return places
+
+
+def left_memory(
+    instructions: list[Recorded], places: dict[int, int], logits: Symbol, own: frozenset[int]
+) -> dict[int, int]:
+    """By place of rows: the place of tokens whose memory it takes over.
+
+    Behind the last attention, where all threads meet, of the tokens' values only those are read that rows are taken of.
+    """
+    attentions = [index for index, one in enumerate(instructions) if one.operation is Operation.ATTENTION]
+    last = attentions[-1] if attentions else len(instructions)
+    behind = [
+        symbol for one in instructions[last:] for symbol in (*one.reads, *one.writes) if isinstance(symbol, Symbol)
+    ]
+    busy = {places[symbol.value] for symbol in behind if not symbol.is_rows}
+    rounded = {one.writes[0].value for one in instructions if one.operation is Operation.QUANTIZE}
+
+    def kind(symbol: Symbol) -> Hashable:
+        return symbol.width, symbol.value in own, symbol.value in rounded
+
+    spare: dict[Hashable, list[int]] = {}
+    for one in instructions[:last]:
+        for symbol in one.writes:
+            if isinstance(symbol, Symbol) and not symbol.is_rows and places[symbol.value] not in busy:
+                found = spare.setdefault(kind(symbol), [])
+                if places[symbol.value] not in found:
+                    found.append(places[symbol.value])
+    left: dict[int, int] = {}
+    for symbol in behind:
+        place = places[symbol.value]
+        if symbol.is_rows and place != places[logits.value] and place not in left:
+            found = spare.get(kind(symbol), [])
+            if found:
+                left[place] = found.pop()
+    return left
 
 
 def find_barriers(

@@ -43,6 +43,7 @@ ROW_BY_ROW = frozenset(
 )
 # Rows of logits are too long to be left to one thread.
 SHARED_IN_LOGITS = frozenset({Operation.ADD, Operation.SCALE, Operation.SOFT_CAP, Operation.RMS_NORM})
+LONG_ROW = 16384
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +67,13 @@ class Recorded:
     @property
     def is_small(self) -> bool:
         """With a single token every thread does it for itself."""
-        if self.operation is Operation.WRITE or (self.is_of_logits and self.operation in SHARED_IN_LOGITS):
+        if self.operation is Operation.WRITE or (self.operation in SHARED_IN_LOGITS and self._is_long):
             return False
         return self.operation in ROW_BY_ROW or self.operation is Operation.TAKE_ROWS
+
+    @property
+    def _is_long(self) -> bool:
+        return any(isinstance(one, Symbol) and one.is_rows and one.width > LONG_ROW for one in self.writes)
 
 
 @dataclass(eq=False)

@@ -49,14 +49,21 @@ class Workspace:
 
 
 def workspace_of(
-    recorder: Recorder, logits: Symbol, places: dict[int, int], max_tokens: int, max_rows: int, num_threads: int
+    recorder: Recorder,
+    logits: Symbol,
+    places: dict[int, int],
+    left: dict[int, int],
+    max_tokens: int,
+    max_rows: int,
+    num_threads: int,
 ) -> Workspace:
-    """For steps of at most so many tokens, of which up to `max_rows` have logits."""
+    """For steps of at most so many tokens, of which up to `max_rows` have logits; `left` places need no memory."""
     num_rows = max(max_tokens, num_threads)
     buffers: dict[int, tuple[int, int]] = {}
     for symbol in recorder.values:
         buffers.setdefault(places[symbol.value], (num_rows, round_up(symbol.width)))
-    del buffers[places[logits.value]]
+    for place in (places[logits.value], *left):
+        del buffers[place]
     ropes = []
     for rope in recorder.ropes:
         count = len(rope.inverse_frequencies)

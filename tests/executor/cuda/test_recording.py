@@ -19,10 +19,3 @@ def test_behind_the_last_attention_only_the_tokens_that_are_asked_for_go_on(fami
     assert all(call.out is not None and call.out.is_rows for call in taken)
     assert kinds.count("TakeRows") == 2, "what attention gave, and what it is added to"
     assert [call.is_head for call in taken if isinstance(call, Linear)] == [*4 * [False], True]
-
-
-def test_taken_late_all_tokens_pass_through_every_layer(tmp_path: Path) -> None:
-    recorder, logits = record(make_family("qwen3", tmp_path), takes_early=False)
-    of_rows = [call for call in recorder.calls if call.out is not None and call.out.is_rows]
-    assert [type(call).__name__ for call in of_rows] == ["TakeRows", "Linear"]
-    assert of_rows[-1].out is logits and [call.is_head for call in of_rows[1:] if isinstance(call, Linear)] == [True]

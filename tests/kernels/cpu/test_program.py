@@ -87,7 +87,8 @@ def accesses(program: Program, step: int = program_module.MANY_TOKENS) -> Iterat
         def buffer(index: int, arguments=arguments, recorded=recorded) -> tuple[object, int]:
             symbol = recorded.arguments[index]
             assert isinstance(symbol, Symbol)
-            return ("buffer", arguments[index]), symbol.value
+            place = arguments[index]
+            return ("buffer", program._left.get(place, place)), symbol.value
 
         reads = [buffer(index) for index in READS[operation]]
         writes = [buffer(WRITES[operation])] if operation in WRITES else []
@@ -99,7 +100,7 @@ def accesses(program: Program, step: int = program_module.MANY_TOKENS) -> Iterat
             reads.append((("pages", arguments[2]), 0))
         if operation is Operation.WRITE:
             writes.append((("pages", arguments[2]), 0))
-        of_logits = any(program._buffers[resource[1]].is_rows for resource, _ in writes if resource[0] == "buffer")
+        of_logits = operation in WRITES and bool(program._buffers[arguments[WRITES[operation]]].is_rows)
         if step == program_module.MANY_TOKENS and record.run:
             assert num_left == 0, "a run begins within another"
             run, num_left = run + 1, record.run
@@ -171,7 +172,7 @@ def test_the_program_of_every_family_is_sound(family: str):
     check_program(program)
     barriers = [access.after_barrier for access in accesses(program)]
     assert not barriers[0] and sum(barriers) < len(barriers)
-    assert len(program._buffers) < len(program._recorder.values) / 3, "buffers are shared"
+    assert len(program._workspace.buffers) < len(program._recorder.values) / 3, "buffers are shared"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
