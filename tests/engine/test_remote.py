@@ -269,7 +269,8 @@ def test_requests_that_come_do_not_hide_that_the_engine_hangs(talk, monkeypatch:
         while process.poll() is None:
             waiting.append(asyncio.create_task(last(place.stream(str(len(waiting)), GREEDY))))
             await asyncio.sleep(0.1)
-        assert process.returncode == -signal.SIGKILL
+        # It was asked where it hangs; Python 3.11, met in the midst of a call, may die of the answer.
+        assert process.returncode in (-signal.SIGKILL, -signal.SIGSEGV)
         place.start_engine()
         assert all(output.finished for output in await asyncio.gather(*waiting))
 
