@@ -58,11 +58,11 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):
 class WorkloadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked. Lengths are N, uniform:LOW,HIGH, normal:MEAN,DEVIATION or lognormal:MEDIAN,SIGMA."""
 
-    input_length: str = "normal:500,100"
+    input_len: str = "normal:500,100"
     """Tokens of a prompt."""
-    output_length: str = "normal:200,50"
+    output_len: str = "normal:200,50"
     """Tokens of an answer."""
-    prefix_length: int = 0
+    prefix_len: int = 0
     """Tokens before each prompt that it shares with others."""
     num_prefixes: int = 1
     """Different shared beginnings."""

@@ -33,7 +33,7 @@ class Synthetic:
     output_lengths: Lengths
     form: PromptForm = "ids"
     end_of_ids: int = 32_000
-    prefix_length: int = 0
+    prefix_len: int = 0
     """Tokens that all questions of one group begin with."""
     num_prefixes: int = 1
     """Groups of questions, each with a prefix of its own."""
@@ -44,8 +44,8 @@ class Synthetic:
         for name in ("num_prefixes", "num_turns"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"--{name.replace('_', '-')}", f"must be at least 1, not {getattr(self, name)}")
-        if self.prefix_length < 0:
-            raise InvalidRequest("--prefix-length", f"must not be negative, not {self.prefix_length}")
+        if self.prefix_len < 0:
+            raise InvalidRequest("--prefix-len", f"must not be negative, not {self.prefix_len}")
         if self.end_of_ids <= FIRST_ID:
             raise InvalidRequest("--vocab-size", f"must be above {FIRST_ID}, not {self.end_of_ids}")
         if self.num_turns > 1 and self.form == "ids":
@@ -53,7 +53,7 @@ class Synthetic:
 
     def conversations(self) -> Iterator[Conversation]:
         rng = random.Random(self.seed)
-        prefixes = [self._prompt(rng, self.prefix_length) for _ in range(self.num_prefixes)]
+        prefixes = [self._prompt(rng, self.prefix_len) for _ in range(self.num_prefixes)]
         while True:
             prefix = prefixes[rng.randrange(len(prefixes))]
             first = self._question(rng, prefix)

@@ -10,7 +10,7 @@ from pagoda.core.errors import InvalidRequest
 
 
 def drawn(text: str, count: int = 4000) -> list[int]:
-    lengths = Lengths.parse("--input-length", text)
+    lengths = Lengths.parse("--input-len", text)
     rng = random.Random(3)
     return [lengths.draw(rng) for _ in range(count)]
 
@@ -50,5 +50,5 @@ def test_it_writes_itself_as_it_is_read(text: str) -> None:
     ["", "x", "normal", "normal:5", "normal:5,x", "zipf:1", "uniform:9,5", "0", "-3", "nan", "uniform:0,5", "1,2"],
 )
 def test_nonsense_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="--input-length"):
-        Lengths.parse("--input-length", text)
+    with pytest.raises(InvalidRequest, match="--input-len"):
+        Lengths.parse("--input-len", text)

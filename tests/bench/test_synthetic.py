@@ -35,7 +35,7 @@ def test_text_is_made_of_as_many_words() -> None:
 
 @pytest.mark.parametrize("form", ["ids", "text"])
 def test_each_question_begins_with_one_of_the_prefixes(form: str) -> None:
-    drawn = take(Synthetic(FIVE, SEVEN, form=form, prefix_length=30, num_prefixes=3), 60)  # type: ignore[arg-type]
+    drawn = take(Synthetic(FIVE, SEVEN, form=form, prefix_len=30, num_prefixes=3), 60)  # type: ignore[arg-type]
     prompts = [conversation.questions[0].prompt for conversation in drawn]
     words = [prompt.split() if isinstance(prompt, str) else prompt for prompt in prompts]
     assert {len(one) for one in words} == {35}
@@ -44,13 +44,13 @@ def test_each_question_begins_with_one_of_the_prefixes(form: str) -> None:
 
 
 def test_turns_share_the_prefix_of_the_first() -> None:
-    [conversation] = take(Synthetic(FIVE, SEVEN, form="text", prefix_length=30, num_turns=3), 1)
+    [conversation] = take(Synthetic(FIVE, SEVEN, form="text", prefix_len=30, num_turns=3), 1)
     assert [len(str(question.prompt).split()) for question in conversation.questions] == [35, 5, 5]
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"num_turns": 2}, {"num_turns": 0}, {"num_prefixes": 0}, {"prefix_length": -1}, {"end_of_ids": 10}],
+    [{"num_turns": 2}, {"num_turns": 0}, {"num_prefixes": 0}, {"prefix_len": -1}, {"end_of_ids": 10}],
 )
 def test_nonsense_is_refused(settings: dict[str, int]) -> None:
     with pytest.raises(InvalidRequest):

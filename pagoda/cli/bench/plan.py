@@ -117,11 +117,11 @@ def _drawn(work: WorkloadConfig, endpoint: str) -> Workload:
         raise InvalidRequest("--prompts", "chat and conversations of several turns need text")
     seed = random.SystemRandom().randrange(1 << 31) if work.seed is None else work.seed
     synthetic = Synthetic(
-        Lengths.parse("--input-length", work.input_length),
-        Lengths.parse("--output-length", work.output_length),
+        Lengths.parse("--input-len", work.input_len),
+        Lengths.parse("--output-len", work.output_len),
         form="text" if needs_text else work.prompts or "ids",
         end_of_ids=DEFAULT_VOCABULARY if work.vocab_size is None else work.vocab_size,
-        prefix_length=work.prefix_length,
+        prefix_len=work.prefix_len,
         num_prefixes=work.num_prefixes,
         num_turns=work.num_turns,
         seed=seed,
@@ -132,9 +132,9 @@ def _drawn(work: WorkloadConfig, endpoint: str) -> Workload:
 def _words(drawn: Synthetic) -> str:
     form = "token ids" if drawn.form == "ids" else "text"
     words = f"Prompts of {drawn.input_lengths} tokens ({form}), answers of {drawn.output_lengths}"
-    if drawn.prefix_length:
+    if drawn.prefix_len:
         kinds = f"one of {drawn.num_prefixes} shared beginnings" if drawn.num_prefixes > 1 else "a shared beginning"
-        words += f", {kinds} of {drawn.prefix_length}"
+        words += f", {kinds} of {drawn.prefix_len}"
     if drawn.num_turns > 1:
         words += f", {drawn.num_turns} turns"
     return f"{words}, seed {drawn.seed}."

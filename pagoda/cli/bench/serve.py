@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
   pagoda bench serve
-  pagoda bench serve http://127.0.0.1:8000 --concurrency 32 --input-length 128 --output-length 128
+  pagoda bench serve http://127.0.0.1:8000 --concurrency 32 --input-len 128 --output-len 128
   pagoda bench serve --rate 4 --duration 60 --slo ttft=0.5 itl=0.05 --html report.html
   pagoda bench serve --sweep concurrency=1,2,4,8,16,32 --duration 20 --html sweep.html
-  pagoda bench serve --endpoint chat --num-turns 4 --prefix-length 300 --num-prefixes 3
+  pagoda bench serve --endpoint chat --num-turns 4 --prefix-len 300 --num-prefixes 3
   pagoda bench serve --record-trace morning.jsonl --num-requests 500
   pagoda bench serve --trace morning.jsonl --speed 2
 """

@@ -13,7 +13,7 @@ import pytest
 from pagoda.cli.main import main
 from tests.fakes.openai_server import FakeOpenAI
 
-SMALL = ("--input-length", "4", "--output-length", "3", "--warmup", "1", "--quiet")
+SMALL = ("--input-len", "4", "--output-len", "3", "--warmup", "1", "--quiet")
 
 
 def test_a_run_prints_and_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         (["--rate", "1", "--concurrency", "2"], "--rate"),
         (["--sweep", "concurrency=1,2", "--rate", "1"], "--sweep"),
         (["--sweep", "concurrency=1,2", "--workload", "seed"], "--sweep"),
-        (["--input-length", "wide"], "--input-length"),
+        (["--input-len", "wide"], "--input-len"),
         (["--endpoint", "chat", "--prompts", "ids"], "--prompts"),
         (["--endpoint", "chat", "--workload", "nano"], "--workload"),
         (["--slo", "speed=3"], "--slo"),
@@ -109,9 +109,9 @@ def test_bench_alone_names_what_can_be_measured(capsys: pytest.CaptureFixture[st
 
 def test_ctrl_c_ends_with_a_report_of_what_there_is(tmp_path: Path) -> None:
     with FakeOpenAI(gap_seconds=0.01).serve() as server:
-        command = [sys.executable, "-m", "pagoda", "bench", "serve", server.url, "--output-length", "5000"]
+        command = [sys.executable, "-m", "pagoda", "bench", "serve", server.url, "--output-len", "5000"]
         process = subprocess.Popen(
-            [*command, "--input-length", "4", "--warmup", "0", "--json", str(tmp_path / "out.json")],
+            [*command, "--input-len", "4", "--warmup", "0", "--json", str(tmp_path / "out.json")],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ},
