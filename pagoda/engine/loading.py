@@ -5,10 +5,9 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from contextlib import suppress
 from types import TracebackType
 
-from pagoda.engine.wire import Loading, frame
+from pagoda.engine.wire import Loading, tell
 
 BEAT_SECONDS = 0.25
 
@@ -40,9 +39,9 @@ class LoadingNews:
         self._thread.join()
 
     def _tell(self) -> None:
-        with suppress(OSError):  # nobody listens: the one who sends next will notice
-            while not self._is_over.wait(BEAT_SECONDS):
-                self._connection.sendall(frame(Loading(*self._count, num_reads())))
+        while not self._is_over.wait(BEAT_SECONDS):
+            if not tell(self._connection, Loading(*self._count, num_reads())):
+                return  # the one who sends next will notice
 
 
 def num_reads() -> int:

@@ -43,7 +43,7 @@ from pagoda.engine.wire import (
     Ready,
     Report,
     ToEngine,
-    frame,
+    tell,
 )
 from pagoda.observability.json_log import set_up_logging
 
@@ -173,15 +173,6 @@ class EngineProcess:
                     self._questions.append(record)
                 else:
                     self._loop.inbox.append(record)
-
-
-def tell(connection: socket.socket, record: FromEngine) -> bool:
-    """Whether somebody listens."""
-    try:
-        connection.sendall(frame(record))
-    except OSError:
-        return False
-    return True
 
 
 def describe(engine: Engine) -> EngineInfo:

@@ -6,6 +6,7 @@ record of the right kind, ends the connection: both ends are ours, so it can onl
 
 from __future__ import annotations
 
+import socket
 import struct
 from typing import Generic, TypeVar
 
@@ -152,3 +153,12 @@ def frame(record: FromEngine | ToEngine) -> bytes:
     _encoder.encode_into(record, buffer, _LENGTH.size)
     _LENGTH.pack_into(buffer, 0, len(buffer) - _LENGTH.size)
     return bytes(buffer)
+
+
+def tell(connection: socket.socket, record: FromEngine) -> bool:
+    """Send it; whether somebody listens."""
+    try:
+        connection.sendall(frame(record))
+    except OSError:
+        return False
+    return True

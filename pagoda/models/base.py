@@ -24,12 +24,10 @@ class Model(Protocol):
         """Each weight once, in the order of use."""
         ...
 
-    def forward(
-        self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages], rows: Array | None = None
-    ) -> Array:
-        """The hidden states of the step's tokens after the last norm, [T, D]; caches[i] belongs to layer i.
+    def forward(self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages], rows: Array) -> Array:
+        """The hidden states of the step's tokens at `rows` after the last norm, [L, D]; caches[i] belongs to layer i.
 
-        With `rows` those of some tokens, [L, D]: behind the last attention nothing is computed for the others.
+        Behind the last attention nothing is computed for the others.
         """
         ...
 

@@ -35,7 +35,8 @@ class PagedRunner:
         for row, ids in tokens.items():
             self._grow(row, len(ids))
         batch = self._batch(tokens)
-        hidden = self.model.forward(self.operators, batch, self.caches)
+        every = np.arange(len(batch.token_ids), dtype=np.int32)
+        hidden = self.model.forward(self.operators, batch, self.caches, every)
         logits = self.model.logits(self.operators, hidden)
         for row in tokens:
             self._give_back(row)

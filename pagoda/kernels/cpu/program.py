@@ -292,6 +292,11 @@ def own_values(instructions: list[Recorded], logits: Symbol) -> frozenset[int]:
     return frozenset(symbol.value for symbol in symbols if isinstance(symbol, Symbol)) - {logits.value}
 
 
+def rounded_values(instructions: list[Recorded]) -> frozenset[int]:
+    """Their rows lie otherwise in a buffer than others."""
+    return frozenset(one.writes[0].value for one in instructions if one.operation is Operation.QUANTIZE)
+
+
 def assign_places(
     instructions: list[Recorded], logits: Symbol, own: frozenset[int], kept: Symbol | None = None
 ) -> dict[int, int]:
@@ -307,8 +312,7 @@ def assign_places(
     places: dict[int, int] = {}
     free: dict[Hashable, list[int]] = {}
 
-    # Rounded rows lie otherwise in their buffer than others.
-    rounded = {recorded.writes[0].value for recorded in instructions if recorded.operation is Operation.QUANTIZE}
+    rounded = rounded_values(instructions)
 
     def kind(symbol: Symbol) -> Hashable:
         return symbol.width, symbol.is_rows, symbol.value in own, symbol.value in rounded
@@ -338,7 +342,7 @@ def left_memory(
         symbol for one in instructions[last:] for symbol in (*one.reads, *one.writes) if isinstance(symbol, Symbol)
     ]
     busy = {places[symbol.value] for symbol in behind if not symbol.is_rows}
-    rounded = {one.writes[0].value for one in instructions if one.operation is Operation.QUANTIZE}
+    rounded = rounded_values(instructions)
 
     def kind(symbol: Symbol) -> Hashable:
         return symbol.width, symbol.value in own, symbol.value in rounded

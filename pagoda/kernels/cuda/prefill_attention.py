@@ -84,11 +84,9 @@ def prefill_attention(
     num_rows = context_lens.shape[0]
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    if tiles is not None and not tiles.fits(page_size, tiles.block_tokens):
-        tiles = None
     num_lines = num_tokens * group_block * num_kv_heads
     tile = tile or prefill_tile(max_new * group_block, num_lines, tiles is not None and tiles.is_light)
-    if tiles is not None and tiles.block_tokens != tile.block_tokens:
+    if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
         tiles = None
     tokens_in_tile = max(tile.lines, group_block) // group_block
     launch: Launch | None = _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](

@@ -64,9 +64,7 @@ class DecoderModel:
     def weights(self) -> tuple[Weight, ...]:
         return self.all_weights
 
-    def forward(
-        self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages], rows: Array | None = None
-    ) -> Array:
+    def forward(self, operators: Operators, batch: RaggedBatch, caches: Sequence[KVPages], rows: Array) -> Array:
         tables = [operators.rope_table(batch.positions, rope) for rope in self.ropes]
         x = operators.embed(self.embedding, batch.token_ids)
         if self.config.embedding_scale != 1.0:
