@@ -44,6 +44,20 @@ INFO = EngineInfo(
     compute="f32",
 )
 PATIENCE = 60.0  # a test that waits this long hangs
+RESTING = """
+import sys, time
+from pagoda.engine import process
+from pagoda.engine.loop import EngineLoop
+
+step = EngineLoop.step
+
+def step_after_a_rest(loop, *arguments):
+    time.sleep({pause})
+    return step(loop, *arguments)
+
+EngineLoop.step = step_after_a_rest
+sys.exit(process.main(sys.argv[1:]))
+"""
 
 
 class Place:
@@ -55,13 +69,14 @@ class Place:
         self._model = model
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start_engine(self) -> subprocess.Popen[bytes]:
+    def start_engine(self, pause: float = 0.0) -> subprocess.Popen[bytes]:
+        """One that rests so many seconds before each step: what it has begun is still under way a moment later."""
         config = EngineConfig(
             model=str(self._model), max_num_seqs=8, max_num_batched_tokens=64, num_threads=1, num_pages=300
         )
         settings = msgspec.json.encode(config).decode()
-        command = [sys.executable, "-m", "pagoda.engine.process", str(self.socket), settings]
-        self._processes.append(subprocess.Popen(command))
+        code = ["-c", RESTING.format(pause=pause)] if pause else ["-m", "pagoda.engine.process"]
+        self._processes.append(subprocess.Popen([sys.executable, *code, str(self.socket), settings]))
         return self._processes[-1]
 
     async def ready(self) -> None:
@@ -159,7 +174,7 @@ def test_a_question_is_answered_between_two_steps(talk):
     async def conversation(place: Place) -> None:
         with pytest.raises(EngineError, match="no engine"):
             await place.remote.ask(WhyQuestion("call"))
-        process = place.start_engine()
+        process = place.start_engine(pause=0.005)
         await place.ready()
         asked = place.stream("call-0", LONG)
         other = place.stream("other", LONG)
@@ -199,15 +214,13 @@ def test_requests_wait_for_an_engine_that_is_still_loading(talk):
 
 def test_after_a_kill_what_showed_nothing_is_run_again_and_the_rest_hears_of_it(talk):
     async def conversation(place: Place) -> None:
-        first = place.start_engine()
+        first = place.start_engine(pause=0.05)
         await place.ready()
-        expected = (await last(place.stream("expected", LONG))).outputs[0].token_ids
-        shown, hidden = Delivery(), Delivery()
-        open_stream = place.stream("shown", LONG, shown)
-        await anext(open_stream)
+        shown = Delivery()
+        open_stream, hidden = place.stream("shown", LONG, shown), place.stream("hidden", LONG)
+        await asyncio.gather(anext(open_stream), anext(hidden))  # the engine is at work on both
         shown.has_shown = True
-        waiting = asyncio.create_task(last(place.stream("hidden", LONG, hidden)))
-        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(last(hidden))
         first.kill()
         with pytest.raises(EngineError, match="the engine stopped"):
             await last(open_stream)
@@ -215,6 +228,7 @@ def test_after_a_kill_what_showed_nothing_is_run_again_and_the_rest_hears_of_it(
         assert not waiting.done()
         late = asyncio.create_task(last(place.stream("late", GREEDY)))
         place.start_engine()
+        expected = (await last(place.stream("expected", LONG))).outputs[0].token_ids
         assert (await waiting).outputs[0].token_ids == expected
         assert (await late).outputs[0].token_ids == expected[:12]
         assert place.remote.state.num_deaths == 1 and place.remote.num_open == 0
