@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from pagoda import LLM, AsyncLLM, SamplingParams
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
 from pagoda.engine.output import RequestOutput
+from tests.engine.turnstile import Turnstile
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 LONG = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
 PATIENCE = 30.0  # a test that waits this long hangs
 
 MakeClient = Callable[..., AsyncLLM]
+Hold = Callable[[AsyncLLM], Turnstile]
 
 
 @pytest.fixture
@@ -40,6 +43,20 @@ def client(make_client: MakeClient) -> AsyncLLM:
     return make_client()
 
 
+@pytest.fixture
+def hold(make_client: MakeClient) -> Iterator[Hold]:
+    """A turnstile before the engine's steps; open in the end, so that the client can be closed."""
+    turnstiles: list[Turnstile] = []
+
+    def hold(client: AsyncLLM) -> Turnstile:
+        turnstiles.append(Turnstile(client.engine.loop))
+        return turnstiles[-1]
+
+    yield hold
+    for turnstile in turnstiles:
+        turnstile.open()
+
+
 def run(coroutine: Any) -> Any:
     return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
@@ -54,13 +71,21 @@ async def last(stream: AsyncIterator[RequestOutput]) -> RequestOutput:
 
 
 async def idle(client: AsyncLLM) -> None:
-    """Wait until the engine has nothing to do, and see that nothing is left."""
-    while client.engine.loop.has_work:
+    """Wait until the engine has nothing to do and nothing is left, neither there nor here."""
+    loop, desk = client.engine.loop, client._desk
+    while (
+        loop.has_work
+        or len(loop._answers)
+        or any(pool.num_used for pool in loop.scheduler.cache.pools)
+        or len(desk)
+        or len(desk._outputs)
+    ):
         await asyncio.sleep(0.005)
-    await asyncio.sleep(0)
-    assert len(client.engine.loop._answers) == 0
-    assert all(pool.num_used == 0 for pool in client.engine.loop.scheduler.cache.pools)
-    assert len(client._desk) == 0 and len(client._desk._outputs) == 0
+
+
+async def in_inbox(client: AsyncLLM, num_messages: int) -> None:
+    while len(client.engine.loop.inbox) < num_messages:
+        await asyncio.sleep(0.005)
 
 
 def test_many_streams_give_what_the_offline_door_gives(client: AsyncLLM, tiny_folder: Path):
@@ -87,18 +112,35 @@ def test_many_streams_give_what_the_offline_door_gives(client: AsyncLLM, tiny_fo
     assert len({output.request_id for output in outputs}) == 40
 
 
-def test_a_stream_grows_and_a_slow_reader_sees_the_end(client: AsyncLLM):
-    async def talk(pause: float) -> list[int]:
-        lengths = []
-        async for output in client.generate("the engine", GREEDY):
-            lengths.append(len(output.outputs[0].token_ids))
-            await asyncio.sleep(pause)
-        assert output.finished
-        return lengths
+def test_a_stream_grows_with_every_step(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
 
-    quick, slow = run(talk(0.0)), run(talk(0.5))
-    assert quick == sorted(quick) and quick[-1] == 12 and len(quick) > 3
-    assert slow[-1] == 12 and len(slow) <= 3, "news that came meanwhile are shown together"
+    async def talk() -> None:
+        stream = client.generate("the engine", GREEDY)
+        for length in range(1, 13):
+            steps.let(1)
+            output = await anext(stream)
+            assert len(output.outputs[0].token_ids) == length and output.finished == (length == 12)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    run(talk())
+
+
+def test_a_slow_reader_sees_together_what_came_meanwhile(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
+    async def talk() -> None:
+        stream = client.generate("the engine", GREEDY)
+        steps.let(1)
+        assert len((await anext(stream)).outputs[0].token_ids) == 1
+        steps.open()
+        while client.engine.loop.counters.num_drawn_tokens < 12:
+            await asyncio.sleep(0.005)
+        rest = [len(output.outputs[0].token_ids) async for output in stream]
+        assert rest[0] >= 11 and rest[-1] == 12, "all but what the last step may not yet have told"
+
+    run(talk())
 
 
 def test_a_chat_is_rendered_by_the_models_template(client: AsyncLLM):
@@ -118,34 +160,44 @@ def test_stop_strings_end_a_stream(client: AsyncLLM):
     run(talk())
 
 
-def test_an_abort_ends_the_stream_with_its_reason(client: AsyncLLM):
+def test_an_abort_ends_the_stream_with_its_reason(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
     async def talk() -> None:
         stream = client.generate("the engine", LONG, request_id="mine")
+        steps.let(1)
         await anext(stream)
         await client.abort("mine")
         await client.abort("nobody")
+        steps.open()
         output = await last(stream)
-        assert output.outputs[0].finish_reason == "abort" and len(output.outputs[0].token_ids) < 400
+        assert output.outputs[0].finish_reason == "abort" and len(output.outputs[0].token_ids) == 1
         await idle(client)
 
     run(talk())
 
 
-def test_leaving_early_aborts_the_request(client: AsyncLLM):
+def test_leaving_early_aborts_the_request(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
     async def talk() -> None:
         stream = client.generate("the engine", LONG, request_id="left")
+        steps.let(1)
         await anext(stream)
         await stream.aclose()
+        steps.open()
         await idle(client)
-        assert client.engine.loop.counters.num_drawn_tokens < 400
+        assert client.engine.loop.counters.num_drawn_tokens == 1
 
     run(talk())
 
 
-def test_an_id_may_be_used_again_at_once(client: AsyncLLM):
+def test_an_id_may_be_used_again_at_once(client: AsyncLLM, hold: Hold):
     """What still comes of the request that was left must not reach the one that took its name."""
+    steps = hold(client)
 
     async def talk() -> None:
+        steps.let(math.inf, pause=0.001)
         expected = (await last(client.generate("a page", GREEDY))).outputs[0].token_ids
         for _ in range(20):
             stream = client.generate("the engine", LONG, request_id="again")
@@ -159,24 +211,34 @@ def test_an_id_may_be_used_again_at_once(client: AsyncLLM):
     run(talk())
 
 
-def test_a_cancelled_task_aborts_its_request(client: AsyncLLM):
+def test_a_cancelled_task_aborts_its_request(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
     async def talk() -> None:
         task = asyncio.create_task(last(client.generate("the engine", LONG)))
-        await asyncio.sleep(0.05)
+        steps.let(3)
+        while client.engine.loop.counters.num_drawn_tokens < 3:
+            await asyncio.sleep(0.005)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        steps.open()
         await idle(client)
+        assert client.engine.loop.counters.num_drawn_tokens == 3
 
     run(talk())
 
 
-def test_an_id_in_use_is_refused_and_its_owner_goes_on(client: AsyncLLM):
+def test_an_id_in_use_is_refused_and_its_owner_goes_on(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
     async def talk() -> None:
         stream = client.generate("the engine", GREEDY, request_id="mine")
+        steps.let(1)
         await anext(stream)
         with pytest.raises(InvalidRequest, match="request_id.*unique"):
             await anext(client.generate("a", GREEDY, request_id="mine"))
+        steps.open()
         assert len((await last(stream)).outputs[0].token_ids) == 12
         await idle(client)
 
@@ -195,16 +257,22 @@ def test_bad_requests_are_refused_before_they_are_sent(client: AsyncLLM):
     run(talk())
 
 
-def test_a_request_that_can_never_fit_fails_alone(make_client: MakeClient):
+def test_a_request_that_can_never_fit_fails_alone(make_client: MakeClient, hold: Hold):
     client = make_client(num_pages=4, max_model_len=64)
+    steps = hold(client)
 
     async def talk() -> None:
         good = client.generate("the engine", SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+        steps.let(1)
         await anext(good)
         client.engine.loop.scheduler.cache.most_pages = lambda *_: 5
+        bad = asyncio.create_task(last(client.generate("a", GREEDY)))
+        await in_inbox(client, 1)
+        steps.let(1)
         with pytest.raises(CapacityError, match="need 5 pages"):
-            await last(client.generate("a", GREEDY))
+            await bad
         del client.engine.loop.scheduler.cache.most_pages
+        steps.open()
         assert (await last(good)).finished
         await idle(client)
 
@@ -212,9 +280,12 @@ def test_a_request_that_can_never_fit_fails_alone(make_client: MakeClient):
 
 
 @pytest.mark.parametrize("where", ["submit", "collect"])
-def test_a_failure_of_the_engine_reaches_every_stream(client: AsyncLLM, where: str):
+def test_a_failure_of_the_engine_reaches_every_stream(client: AsyncLLM, hold: Hold, where: str):
+    steps = hold(client)
+
     async def talk() -> None:
         streams = [client.generate(f"the engine {number}", LONG) for number in range(6)]
+        steps.let(math.inf, pause=0.02)
         for stream in streams:
             await anext(stream)
 
@@ -222,6 +293,7 @@ def test_a_failure_of_the_engine_reaches_every_stream(client: AsyncLLM, where: s
             raise RuntimeError("the device is gone")
 
         setattr(client.engine.loop.executor, where, broken)
+        steps.open()
         for stream in streams:
             with pytest.raises(EngineError, match="RuntimeError: the device is gone"):
                 await last(stream)
@@ -232,11 +304,13 @@ def test_a_failure_of_the_engine_reaches_every_stream(client: AsyncLLM, where: s
     run(talk())
 
 
-def test_an_error_behind_news_is_not_lost(client: AsyncLLM):
+def test_an_error_behind_news_is_not_lost(client: AsyncLLM, hold: Hold):
     """The reader is away while both a token and the failure come in."""
+    steps = hold(client)
 
     async def talk() -> None:
         stream = client.generate("the engine", LONG, request_id="mine")
+        steps.let(math.inf, pause=0.02)
         await anext(stream)
         client._thread.close()
         client._desk._open["mine"].news.put_nowait(None)
@@ -247,9 +321,12 @@ def test_an_error_behind_news_is_not_lost(client: AsyncLLM):
     run(talk())
 
 
-def test_closing_ends_open_streams_in_an_error(client: AsyncLLM):
+def test_closing_ends_open_streams_in_an_error(client: AsyncLLM, hold: Hold):
+    steps = hold(client)
+
     async def talk() -> None:
         streams = [client.generate("the engine", LONG) for _ in range(3)]
+        steps.let(math.inf, pause=0.02)
         for stream in streams:
             await anext(stream)
         client.close()
@@ -274,12 +351,16 @@ def test_one_client_may_serve_one_event_loop_after_another(client: AsyncLLM):
     assert first.outputs[0].token_ids == second.outputs[0].token_ids
 
 
-def test_priority_and_salt_reach_the_engine(make_client: MakeClient):
+def test_priority_and_salt_reach_the_engine(make_client: MakeClient, hold: Hold):
     client = make_client(scheduling_policy="priority", max_num_seqs=1)
+    steps = hold(client)
 
     async def talk() -> None:
         streams = [client.generate(f"the {rank}", LONG, priority=rank) for rank in (2, 1)]
-        low, high = await asyncio.gather(*(last(stream) for stream in streams))
+        answers = asyncio.gather(*(last(stream) for stream in streams))
+        await in_inbox(client, 2)
+        steps.open()
+        low, high = await answers
         assert high.metrics.finished_time < low.metrics.finished_time
         prompt = list(range(20, 60))
         cached = [
