@@ -14,10 +14,11 @@ PATIENCE = 20.0
 JSON_TYPE = ("Content-Type", "application/json")
 
 
-def long_stream(max_tokens: int = 400) -> bytes:
-    fields = {"stream": True, "max_tokens": max_tokens, "ignore_eos": True}
-    body = json.dumps({"messages": [{"role": "user", "content": "hi"}], **fields}).encode()
-    return head("POST", "/v1/chat/completions", [JSON_TYPE, ("Content-Length", str(len(body)))]) + body
+def long_stream() -> bytes:
+    """Sixty answers on eight rows: it is still under way when a test that was kept waiting comes to it."""
+    fields = {"stream": True, "max_tokens": 400, "ignore_eos": True}
+    body = json.dumps({"prompt": ["hi"] * 60, **fields}).encode()
+    return head("POST", "/v1/completions", [JSON_TYPE, ("Content-Length", str(len(body)))]) + body
 
 
 def until_nothing_runs(client: httpx.Client) -> None:
