@@ -22,6 +22,8 @@ NUM_ROWS, NUM_QUEUED = 16, 32
 PAGES = ("--num-pages", "192", "--max-model-len", "512")
 OPTIONS = ("--max-num-seqs", str(NUM_ROWS), "--max-queued-requests", str(NUM_QUEUED), *PAGES)
 ANSWER_TOKENS = 32
+# Of questions: all have as many digits, and begin alike, so that one costs what another does.
+FIRST_AT_PEAK, FIRST_OVER_IT = 1_000_000, 1_500_000
 PATIENCE = 60.0
 MEBIBYTE = 1 << 20
 
@@ -101,7 +103,7 @@ async def ask(url: str, tally: Tally, number: int) -> None:
 async def find_peak(url: str, seconds: float) -> float:
     """Requests a second with as many under way as the server takes, none like another."""
     tally = Tally()
-    numbers = itertools.count(1_000_000)
+    numbers = itertools.count(FIRST_AT_PEAK)
     start = time.monotonic()
     end = start + seconds
 
@@ -118,7 +120,7 @@ async def overload(url: str, tally: Tally, rate: float, seconds: float) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
-            group.create_task(ask(url, tally, number))
+            group.create_task(ask(url, tally, FIRST_OVER_IT + number))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
