@@ -1,6 +1,12 @@
-"""Sizes that launches share."""
+"""What launches share."""
 
 from __future__ import annotations
+
+import triton
+
+# A product and a sum may become one instruction. Triton up to 3.9 takes that for granted, later ones ask; where it must
+# not be, a launch says so itself.
+triton.knobs.language.default_fp_fusion = True
 
 MAX_WARPS = 16
 ELEMENTS_PER_WARP = 512
