@@ -16,6 +16,7 @@ from pagoda.bench.conversation import Question, as_messages, is_messages
 from pagoda.bench.http import BadAnswer, Connection, ConnectionLost, Response, Take
 from pagoda.bench.stream import Stream, error_message
 from pagoda.core.errors import InvalidRequest, PagodaError
+from pagoda.core.unreadable import UNREADABLE
 
 Endpoint = Literal["completions", "chat"]
 CUT_OFF = "cut off"
@@ -86,7 +87,7 @@ class Client:
             raise PagodaError(f"{self._target.url} answers /v1/models with {response.status}: {words}")
         try:
             return str(msgspec.json.decode(body)["data"][0]["id"])
-        except (msgspec.MsgspecError, LookupError, TypeError):
+        except (*UNREADABLE, LookupError, TypeError):
             raise PagodaError(f"{self._target.url}/v1/models lists no model; name one with --model") from None
 
     async def ask(self, question: Question, outcome: Outcome, keeps_text: bool = False) -> None:

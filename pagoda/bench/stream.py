@@ -7,6 +7,7 @@ from array import array
 import msgspec
 
 from pagoda.bench.http import BadAnswer
+from pagoda.core.unreadable import UNREADABLE
 
 
 class PromptDetails(msgspec.Struct):
@@ -88,7 +89,7 @@ class Stream:
             return
         try:
             chunk = _decode(data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise BadAnswer(f"an event is no chunk of an answer: {error}") from None
         if chunk.error:
             self.error = error_message(bytes(chunk.error))
@@ -107,7 +108,7 @@ def error_message(data: bytes) -> str:
     """The words in an error object, or in a body that holds one."""
     try:
         content = msgspec.json.decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return data[:200].decode("utf-8", "replace")
     if isinstance(content, dict):
         inner = content.get("error", content)

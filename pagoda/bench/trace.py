@@ -15,6 +15,7 @@ import msgspec
 
 from pagoda.bench.conversation import Conversation, Message, Prompt, Question, is_messages
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.unreadable import UNREADABLE
 
 
 class TraceLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ def read_trace(path: Path) -> list[Conversation]:
 def _read(number: int, line: bytes) -> Conversation:
     try:
         read = _decoder.decode(line)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InvalidRequest("--trace", f"line {number}: {error}") from None
     prompt: Prompt | None = read.prompt if read.messages is None else read.messages  # type: ignore[assignment]
     if not prompt or (read.prompt is not None and read.messages is not None):

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pagoda.core.errors import EngineError
+from pagoda.core.unreadable import UNREADABLE
 from pagoda.engine.messages import Message, Update
 from pagoda.engine.questions import Answer, Ask
 
@@ -141,7 +142,7 @@ class FrameDecoder(Generic[Record]):
         with payload:
             try:
                 return self._decoder.decode(payload)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise EngineError(f"a frame came that is no record: {error}") from None
 
 

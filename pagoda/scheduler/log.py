@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pagoda.core.errors import PagodaError
+from pagoda.core.unreadable import UNREADABLE
 from pagoda.scheduler.decisions import Decision
 from pagoda.scheduler.events import Cancel, Event, Pause, PlanMade, PushBack, Resume, StepOutcome, Stop, Submit
 from pagoda.scheduler.state import SchedulerState, take_state
@@ -109,7 +110,7 @@ def load_log(path: Path) -> LogFile:
         log = msgspec.msgpack.decode(path.read_bytes(), type=LogFile)
     except OSError as error:
         raise PagodaError(f"cannot read the log {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, PagodaError, RecursionError, UnicodeDecodeError) as error:
+    except (*UNREADABLE, PagodaError) as error:
         raise PagodaError(f"{path} is not a whole decision log: {error}") from None
     if log.format != FORMAT:
         raise PagodaError(f"{path} has the log format {log.format!r}; this version reads {FORMAT!r}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.unreadable import UNREADABLE
 from pagoda.server.errors import ApiError
 
 MINUTE = 60.0
@@ -158,5 +159,5 @@ def _read(path: Path) -> list[KeyEntry]:
         return list(msgspec.convert(content, KeyFile).keys)
     except OSError as error:
         raise InvalidRequest("api_keys_file", f"cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (tomllib.TOMLDecodeError, *UNREADABLE) as error:
         raise InvalidRequest("api_keys_file", f"is not a list of keys: {error}") from None

@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from pagoda.core.errors import ModelFileError
+from pagoda.core.unreadable import UNREADABLE
 from pagoda.text.encoders import LibraryEncoder, library_faults
 from pagoda.text.hf_decoder import read_decoder
 from pagoda.text.special_tokens import SpecialTokens, find_end_of_generation, find_fill_in
@@ -85,7 +86,7 @@ def _read_tokenizer_file(path: Path) -> bytes:
 def _describe(data: bytes) -> _TokenizerFile:
     try:
         return msgspec.json.decode(data, type=_TokenizerFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ModelFileError(f"{_FILE}: {error}") from None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pagoda.core.errors import ModelFileError
+from pagoda.core.unreadable import UNREADABLE
 
 MANIFEST_NAME = "manifest.json"
 
@@ -43,7 +44,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def read_manifest(path: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ModelFileError(f"{path} is damaged ({error}); remove the model and pull it again") from None
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from None

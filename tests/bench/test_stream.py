@@ -79,7 +79,9 @@ def test_an_answer_that_is_no_stream_is_kept() -> None:
     assert error_message(bytes(stream.body)) == "no room"
 
 
-@pytest.mark.parametrize("data", [b"data: {\n\n", b"data: []\n\n", b'data: {"choices": 3}\n\n'])
+@pytest.mark.parametrize(
+    "data", [b"data: {\n\n", b"data: []\n\n", b'data: {"choices": 3}\n\n', b'data: {"choices": [{"text": "\xff"}]}\n\n']
+)
 def test_damage_is_named(data: bytes) -> None:
     with pytest.raises(BadAnswer):
         read(data)
@@ -87,7 +89,14 @@ def test_damage_is_named(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [(b'{"message": "x"}', "x"), (b'{"error": "y"}', "y"), (b"<html>", "<html>"), (b'["z"]', "['z']"), (b"", "")],
+    [
+        (b'{"message": "x"}', "x"),
+        (b'{"error": "y"}', "y"),
+        (b"<html>", "<html>"),
+        (b'["z"]', "['z']"),
+        (b"", ""),
+        (b'"\xff"', '"\ufffd"'),
+    ],
 )
 def test_words_of_an_error(data: bytes, words: str) -> None:
     assert error_message(data) == words

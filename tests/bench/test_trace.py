@@ -45,10 +45,12 @@ def test_requests_are_played_in_the_order_of_their_times(tmp_path: Path) -> None
         '{"at": 0, "prompt": "x", "max_tokens": 0}',
         '{"at": 0, "prompt": "x", "max_tokens": 1, "temprature": 1}',
         '{"at": 0, "prompt": "x", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}',
+        '{"at": 0, "prompt": "\xff", "max_tokens": 1}',
+        '{"at": 0, "prompt": "x", "max_tokens": 1, "more": ' + "[" * 10_000,
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "trace").write_text('{"at": 0, "prompt": "x", "max_tokens": 1}\n' + line)
+    (tmp_path / "trace").write_text('{"at": 0, "prompt": "x", "max_tokens": 1}\n' + line, encoding="latin-1")
     with pytest.raises(InvalidRequest, match="line 2"):
         read_trace(tmp_path / "trace")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest, PagodaError
@@ -102,6 +102,8 @@ def test_a_frame_that_is_too_long_is_refused_before_it_is_read():
 
 
 @given(st.binary(max_size=40))
+@example(b"\x92\xa5abort\xa1\xff")  # a name in no UTF-8
+@example(b"\x91" * 2000)  # lists within lists
 def test_bytes_that_are_no_record_are_refused(payload: bytes):
     decoder: FrameDecoder[ToEngine] = FrameDecoder(ToEngine)
     with pytest.raises(EngineError, match="no record"):

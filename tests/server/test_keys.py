@@ -71,11 +71,12 @@ def test_requests_at_once():
         ('[[keys]]\nname = "a"\nkey = "a-long-secret"\n[[keys]]\nname = "a"\nkey = "another-secret"\n', "twice"),
         ("keys = 3", "not a list of keys"),
         ("=", "not a list of keys"),
+        ("keys = 'ÿ'", "not a list of keys"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str):
     path = tmp_path / "keys.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(InvalidRequest, match=message) as caught:
         KeyRing.load(str(path), None)
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)

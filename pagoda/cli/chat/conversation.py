@@ -9,6 +9,7 @@ import msgspec
 
 from pagoda.core.errors import PagodaError
 from pagoda.core.sampling_params import SamplingParams
+from pagoda.core.unreadable import UNREADABLE
 
 MAX_FILE_BYTES = 64 << 20
 
@@ -73,5 +74,5 @@ def load_chat(path: Path) -> SavedChat:
         return msgspec.json.decode(path.read_bytes(), type=SavedChat)
     except OSError as error:
         raise PagodaError(f"cannot load {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise PagodaError(f"{path} is no saved conversation: {error}") from None

@@ -9,6 +9,7 @@ import msgspec
 
 from pagoda.core.errors import InvalidRequest
 from pagoda.core.sampling_params import SamplingParams
+from pagoda.core.unreadable import UNREADABLE
 
 PARAMETERS = SamplingParams.__struct_fields__
 _WORDS = {"none": None, "true": True, "false": False}
@@ -34,7 +35,7 @@ def _value(name: str, text: str) -> Any:
     if text.lower() in _WORDS:
         value = _WORDS[text.lower()]
     else:
-        with suppress(msgspec.DecodeError):
+        with suppress(*UNREADABLE):
             value = msgspec.json.decode(text)
     if name == "stop" and not isinstance(value, list | str | None):
         return text  # the stop string 42 is no number

@@ -127,6 +127,8 @@ def test_save_never_overwrites(chat: Chat, tmp_path: Path) -> None:
         '{"model": "m", "parameters": {}, "messages": [{"role": "wizard", "content": ""}]}',
         '{"model": "m", "parameters": {"n": 2}}',
         "\xff",
+        '{"model": "\xff"}',
+        '{"more": ' + "[" * 10_000,
     ],
 )
 def test_a_file_that_is_no_conversation_is_refused_whole(chat: Chat, tmp_path: Path, content: str) -> None:
