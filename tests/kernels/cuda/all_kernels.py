@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.models import SHAPES
 from pagoda.kernels.cuda.activation import gated, quantize
 from pagoda.kernels.cuda.attention import TILE_TOKENS
 from pagoda.kernels.cuda.decode_attention import decode_attention, decode_cuts, decode_workspace
@@ -35,7 +36,7 @@ from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import page_tiles
-from tests.kernels.cuda.hopper import Built, built_by
+from tests.kernels.cuda.hopper import Built, kernels_of, measured
 
 BF16, FP8, FLOAT, INT = torch.bfloat16, torch.float8_e4m3fn, torch.float32, torch.int32
 CPU = torch.device("cpu")
@@ -59,13 +60,24 @@ class Shape:
     vocab_size: int
     has_head_norms: bool
 
+    @classmethod
+    def of(cls, name: str, has_head_norms: bool = False) -> Shape:
+        config = SHAPES[name]
+        hidden, num_heads = config["hidden_size"], config["num_attention_heads"]
+        return cls(
+            name=name,
+            hidden=hidden,
+            inner=config["intermediate_size"],
+            num_heads=num_heads,
+            num_kv_heads=config["num_key_value_heads"],
+            head_dim=config.get("head_dim", hidden // num_heads),
+            vocab_size=config["vocab_size"],
+            has_head_norms=has_head_norms,
+        )
+
     @property
     def num_in_heads(self) -> int:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-
-
-LLAMA_8B = Shape("8B", 4096, 14336, 32, 8, 128, 128256, False)
-QWEN_06B = Shape("0.6B", 1024, 3072, 16, 8, 128, 151936, True)
 
 
 def new(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -198,12 +210,12 @@ def of_tokens(shape: Shape) -> Iterator[tuple[str, Launch]]:
 
 
 def every_kernel() -> Iterator[tuple[str, Built]]:
-    for shape in (LLAMA_8B, QWEN_06B):
+    for shape in (Shape.of("8b"), Shape.of("0.6b", has_head_norms=True)):
         kinds = [by_token(shape), of_one_row(shape), of_few_rows(shape), of_narrow_numbers(shape), of_tokens(shape)]
         kinds += [of_fixed_sums(shape), *(of_heads(shape, dtype) for dtype in (BF16, FP8))]
         for name, launch in itertools.chain(*kinds):
-            for built in built_by(launch):
-                yield f"{shape.name}: {name}", built
+            for kernel in kernels_of(launch):
+                yield f"{shape.name}: {name}", measured(kernel)
 
 
 if __name__ == "__main__":

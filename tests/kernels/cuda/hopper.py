@@ -50,8 +50,8 @@ class AbsentDevice:
         return HOPPER
 
 
-def built_by(launch: Callable[[], Any]) -> list[Built]:
-    """What a piece of code would have launched, in order."""
+def kernels_of(launch: Callable[[], Any]) -> list[CompiledKernel]:
+    """What a piece of code would have launched, in order, and with the options of its launches."""
     kernels: list[CompiledKernel] = []
 
     def build(self: JITFunction[Any], grid: Any) -> Callable[..., None]:
@@ -66,10 +66,10 @@ def built_by(launch: Callable[[], Any]) -> list[Built]:
         launch()
     finally:
         JITFunction.__getitem__, QuickKernel.__getitem__ = before  # type: ignore[method-assign]
-    return [_built(kernel) for kernel in kernels]
+    return kernels
 
 
-def _built(kernel: CompiledKernel) -> Built:
+def measured(kernel: CompiledKernel) -> Built:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
