@@ -44,20 +44,20 @@ INFO = EngineInfo(
     compute="f32",
 )
 PATIENCE = 60.0  # a test that waits this long hangs
-RESTING = """
-import sys, time
+STUB = """
+import math, sys, time
 from pagoda.engine import process
-from pagoda.engine.loop import EngineLoop
+from tests.engine.turnstile import Turnstile
 
-step = EngineLoop.step
+build = process.build_engine
 
-def step_after_a_rest(loop, *arguments):
-    time.sleep({pause})
-    return step(loop, *arguments)
+def load(config, progress):
+    {loader}
 
-EngineLoop.step = step_after_a_rest
+process.build_engine = load
 sys.exit(process.main(sys.argv[1:]))
 """
+RESTING = "engine = build(config, progress); Turnstile(engine.loop).let(math.inf, {pause}); return engine"
 
 
 class Place:
@@ -75,7 +75,8 @@ class Place:
             model=str(self._model), max_num_seqs=8, max_num_batched_tokens=64, num_threads=1, num_pages=300
         )
         settings = msgspec.json.encode(config).decode()
-        code = ["-c", RESTING.format(pause=pause)] if pause else ["-m", "pagoda.engine.process"]
+        stub = STUB.format(loader=RESTING.format(pause=pause))
+        code = ["-c", stub] if pause else ["-m", "pagoda.engine.process"]
         self._processes.append(subprocess.Popen([sys.executable, *code, str(self.socket), settings]))
         return self._processes[-1]
 
@@ -289,18 +290,6 @@ def test_requests_that_come_do_not_hide_that_the_engine_hangs(talk, monkeypatch:
         assert all(output.finished for output in await asyncio.gather(*waiting))
 
     talk(conversation)
-
-
-STUB = """
-import sys, time
-from pagoda.engine import process
-
-def load(config, progress):
-    {loader}
-
-process.build_engine = load
-sys.exit(process.main(sys.argv[1:]))
-"""
 
 
 def start_stub(place: Place, loader: str) -> subprocess.Popen[bytes]:

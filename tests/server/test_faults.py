@@ -23,6 +23,7 @@ from pagoda.server.config import ListenConfig, ProcessSettings, ServerConfig
 from tests.server.conftest import OPTIONS
 from tests.server.raw_http import connect, head
 from tests.server.running import RunningServer
+from tests.server.streams import SLOW_STREAM
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "the engine"}],
@@ -30,7 +31,6 @@ BODY: dict[str, Any] = {
     "max_tokens": 400,
     "ignore_eos": True,
 }
-SLOW_STREAM: dict[str, Any] = {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}
 
 
 @pytest.fixture

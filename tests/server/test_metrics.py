@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import OPTIONS
 from tests.server.running import RunningServer
+from tests.server.streams import SLOW_STREAM
 
 ALICE, BOB = "the-key-of-alice", "the-key-of-bob"
 KEYS = f"""
@@ -31,7 +32,6 @@ key = "{BOB}"
 requests_per_minute = 1
 """
 CHAT = {"messages": [{"role": "user", "content": "the engine"}], "max_tokens": 5, "ignore_eos": True, "temperature": 0}
-SLOW_STREAM = {"max_tokens": 400, "stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}
 # vLLM's names for all that this server has.
 PEERS = {
     "gauge": """num_requests_running num_requests_waiting num_requests_waiting_by_reason kv_cache_usage_perc
@@ -235,7 +235,7 @@ def test_an_engine_that_comes_back_counts_on(counted: RunningServer, alice: http
     alice.post("/v1/chat/completions", json=CHAT).raise_for_status()
     before = scrape(counted)
     engine = counted.children()["engine"]
-    with alice.stream("POST", "/v1/chat/completions", json=CHAT | SLOW_STREAM) as response:
+    with alice.stream("POST", "/v1/chat/completions", json=CHAT | SLOW_STREAM | {"max_tokens": 400}) as response:
         lines = response.iter_lines()
         next(lines)
         os.kill(engine, signal.SIGKILL)
