@@ -107,9 +107,9 @@ def test_stopping_cuts_off_what_is_under_way_and_keeps_what_came() -> None:
     async def main(server: FakeOpenAI) -> Run:
         load = Load(Target(server.url, "fake"), Pace(concurrency=4), Extent(100))
         measuring = asyncio.ensure_future(load.measure(endless(1000), endless()))
-        while not load.run.num_running:
+        while len(server.bodies) < 4:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         load.stop()
         return await measuring
 

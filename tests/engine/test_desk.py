@@ -163,7 +163,7 @@ def test_a_caller_that_sets_no_limit_is_never_waited_for(desk: RequestDesk, engi
 
 def test_a_deadline_ends_a_request_that_waits(desk: RequestDesk, engine: Engine):
     async def talk() -> None:
-        _, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.02))
+        _, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.2))
         with pytest.raises(DeadlineExceeded, match="not finished after"):
             await task
         assert engine.sent[1:] == [AbortRequest("a")] and len(desk) == 0
@@ -173,7 +173,7 @@ def test_a_deadline_ends_a_request_that_waits(desk: RequestDesk, engine: Engine)
 
 def test_a_deadline_frees_the_engine_though_the_caller_is_busy(desk: RequestDesk, engine: Engine):
     async def talk() -> None:
-        stream, task = await started(desk, "a", Delivery(has_shown=True, deadline=time.monotonic() + 0.02))
+        stream, task = await started(desk, "a", Delivery(has_shown=True, deadline=time.monotonic() + 0.2))
         desk.take([NewTokens("a", 0, 1.0, (20,))])
         await task
         while len(engine.sent) == 1:
@@ -190,9 +190,9 @@ def test_a_deadline_frees_the_engine_though_the_caller_is_busy(desk: RequestDesk
 
 def test_a_deadline_after_the_end_changes_nothing(desk: RequestDesk, engine: Engine):
     async def talk() -> None:
-        stream, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.01))
+        stream, task = await started(desk, "a", Delivery(deadline=time.monotonic() + 0.2))
         desk.take([NewTokens("a", 0, 1.0, (20,), finish_reason="length")])
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.3)
         assert (await task).finished and len(engine.sent) == 1
         with pytest.raises(StopAsyncIteration):
             await anext(stream)

@@ -10,8 +10,6 @@ from typing import Any
 import httpx
 
 START_SECONDS = 30.0
-# A chat of 400 tokens with this is still under way when a test comes to it.
-SLOW_STREAM: dict[str, Any] = {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}
 
 
 class Streams:

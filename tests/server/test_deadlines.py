@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.fakes.lookup_model import write_lookup_model
-from tests.server.running import RunningServer
+from tests.server.paced import PacedServer
 
 LONG: dict[str, Any] = {"prompt": "H", "max_tokens": 60_000, "temperature": 0, "ignore_eos": True}
 
@@ -22,9 +22,9 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A server with one row whose model never ends, and which gives a request two seconds."""
     model = write_lookup_model(tmp_path_factory.mktemp("model") / "m.gguf", context=65_536, ends=False)
     options = ("--num-threads", "1", "--max-num-seqs", "1", "--num-pages", "5000", "--request-timeout", "2")
-    with RunningServer(model, *options) as server:
+    with PacedServer(model, *options) as server:
         server.wait_until_ready()
-        with server.client() as client:
+        with server.at_pace(0.001), server.client() as client:
             yield client
 
 

@@ -21,9 +21,9 @@ import pytest
 from pagoda.core.config import EngineConfig
 from pagoda.server.config import ListenConfig, ProcessSettings, ServerConfig
 from tests.server.conftest import OPTIONS
+from tests.server.paced import PacedServer
 from tests.server.raw_http import connect, head
 from tests.server.running import RunningServer
-from tests.server.streams import SLOW_STREAM
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "the engine"}],
@@ -31,16 +31,17 @@ BODY: dict[str, Any] = {
     "max_tokens": 400,
     "ignore_eos": True,
 }
+LOUD_STREAM: dict[str, Any] = {"stream": True, "logprobs": True, "top_logprobs": 20, "n": 8}
 
 
 @pytest.fixture
-def own_server(tiny_folder: Path) -> Iterator[RunningServer]:
-    with RunningServer(tiny_folder, *OPTIONS) as running:
+def own_server(tiny_folder: Path) -> Iterator[PacedServer]:
+    with PacedServer(tiny_folder, *OPTIONS) as running:
         running.wait_until_ready()
         yield running
 
 
-def test_a_server_that_was_stopped_as_a_whole_goes_on(own_server: RunningServer):
+def test_a_server_that_was_stopped_as_a_whole_goes_on(own_server: PacedServer):
     engine = own_server.children()["engine"]
     everyone = [own_server.pid, *own_server.children().values()]
     for number in (signal.SIGSTOP, signal.SIGCONT):
@@ -53,7 +54,7 @@ def test_a_server_that_was_stopped_as_a_whole_goes_on(own_server: RunningServer)
     assert own_server.children()["engine"] == engine
 
 
-def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: RunningServer):
+def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: PacedServer):
     with own_server.client() as client:
         expected = client.post("/v1/chat/completions", json=BODY).json()["choices"][0]["message"]["content"]
         answers: list[httpx.Response] = []
@@ -64,10 +65,10 @@ def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: R
 
         engine = own_server.children()["engine"]
         threads = [threading.Thread(target=ask) for _ in range(4)]
-        with client.stream("POST", "/v1/chat/completions", json=BODY | SLOW_STREAM) as response:
+        chat = client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True})
+        with own_server.at_pace(0.02), chat as response:
             lines = response.iter_lines()
             next(lines)
-            os.kill(engine, signal.SIGSTOP)  # or the answer may be whole before the engine is killed
             for thread in threads:
                 thread.start()
             time.sleep(0.1)
@@ -82,9 +83,10 @@ def test_a_killed_engine_comes_back_and_nothing_is_lost_in_silence(own_server: R
         assert {answer.json()["choices"][0]["message"]["content"] for answer in answers} == {expected}
 
 
-def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: RunningServer):
+def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: PacedServer):
     with own_server.client() as client:
-        with client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True}) as response:
+        chat = client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True})
+        with own_server.at_pace(0.005), chat as response:
             lines = response.iter_lines()
             next(lines)
             own_server.signal(signal.SIGTERM)
@@ -106,7 +108,7 @@ def test_a_server_that_is_told_to_stop_finishes_what_is_under_way(own_server: Ru
 def test_clients_that_neither_read_nor_finish_do_not_keep_a_server_from_stopping(tiny_folder: Path):
     with RunningServer(tiny_folder, *OPTIONS, "--drain-seconds", "1", "--max-body-seconds", "600") as server:
         server.wait_until_ready()
-        body = json.dumps(BODY | SLOW_STREAM).encode()
+        body = json.dumps(BODY | LOUD_STREAM).encode()
         fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start = head("POST", "/v1/chat/completions", fields)
         with connect(server.url, receive_buffer=1024) as deaf, connect(server.url) as slow:
@@ -121,20 +123,19 @@ def test_clients_that_neither_read_nor_finish_do_not_keep_a_server_from_stopping
             assert server.wait(30) == 0
 
 
-def test_a_ctrl_c_reaches_all_processes_and_drains_all_the_same(tiny_folder: Path):
-    with RunningServer(tiny_folder, *OPTIONS) as server:
-        server.wait_until_ready()
-        chat = ("POST", "/v1/chat/completions")
-        with server.client() as client, client.stream(*chat, json=BODY | {"stream": True}) as response:
+def test_a_ctrl_c_reaches_all_processes_and_drains_all_the_same(own_server: PacedServer):
+    with own_server.client() as client:
+        chat = client.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True})
+        with own_server.at_pace(0.005), chat as response:
             lines = response.iter_lines()
             next(lines)
-            for pid in (server.pid, *server.children().values()):
+            for pid in (own_server.pid, *own_server.children().values()):
                 os.kill(pid, signal.SIGINT)
             assert [line for line in lines if line][-1] == "data: [DONE]"
-        assert server.wait(30) == 0
+    assert own_server.wait(30) == 0
 
 
-def test_an_engine_that_dies_again_and_again_ends_the_server(own_server: RunningServer):
+def test_an_engine_that_dies_again_and_again_ends_the_server(own_server: PacedServer):
     for _ in range(3):
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and "engine" not in own_server.children():
@@ -157,7 +158,7 @@ def send_to_next_engine(server: RunningServer, number: int, last: int = 0) -> in
     raise AssertionError("no engine came")
 
 
-def test_who_waits_is_told_when_no_engine_will_come(own_server: RunningServer):
+def test_who_waits_is_told_when_no_engine_will_come(own_server: PacedServer):
     answers: list[httpx.Response] = []
 
     def ask(**fields: Any) -> None:
@@ -187,7 +188,7 @@ def test_who_waits_is_told_when_no_engine_will_come(own_server: RunningServer):
     assert own_server.wait() == 1
 
 
-def test_no_process_outlives_the_supervisor(own_server: RunningServer):
+def test_no_process_outlives_the_supervisor(own_server: PacedServer):
     children = own_server.children()
     own_server.signal(signal.SIGKILL)
     own_server.wait()
@@ -224,7 +225,7 @@ def test_a_killed_server_leaves_no_folder_for_long(tiny_folder: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(own_server: RunningServer, tiny_folder: Path):
+def test_a_port_that_is_taken_is_said_in_one_line(own_server: PacedServer, tiny_folder: Path):
     port = own_server.url.rpartition(":")[2]
     with pytest.raises(AssertionError, match="in use"):
         RunningServer(tiny_folder, *OPTIONS, "--port", port)

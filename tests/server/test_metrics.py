@@ -17,8 +17,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import OPTIONS
-from tests.server.running import RunningServer
-from tests.server.streams import SLOW_STREAM
+from tests.server.paced import PacedServer
 
 ALICE, BOB = "the-key-of-alice", "the-key-of-bob"
 KEYS = f"""
@@ -61,7 +60,7 @@ class Scrape:
         )
 
 
-def scrape(server: RunningServer, key: str | None = ALICE) -> Scrape:
+def scrape(server: PacedServer, key: str | None = ALICE) -> Scrape:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     with server.client(headers=headers) as client:
         text = client.get("/metrics").text
@@ -69,21 +68,21 @@ def scrape(server: RunningServer, key: str | None = ALICE) -> Scrape:
 
 
 @pytest.fixture(scope="module")
-def counted(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def counted(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PacedServer]:
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys.write_text(KEYS)
-    with RunningServer(tiny_folder, *OPTIONS, "--api-keys-file", str(keys)) as running:
+    with PacedServer(tiny_folder, *OPTIONS, "--api-keys-file", str(keys)) as running:
         running.wait_until_ready()
         yield running
 
 
 @pytest.fixture
-def alice(counted: RunningServer) -> Iterator[httpx.Client]:
+def alice(counted: PacedServer) -> Iterator[httpx.Client]:
     with counted.client(headers={"Authorization": f"Bearer {ALICE}"}) as client:
         yield client
 
 
-def test_every_name_of_vllm_that_applies_is_there_with_its_type(counted: RunningServer):
+def test_every_name_of_vllm_that_applies_is_there_with_its_type(counted: PacedServer):
     families = scrape(counted).families
     for kind, names in PEERS.items():
         for name in names.split():
@@ -91,7 +90,7 @@ def test_every_name_of_vllm_that_applies_is_there_with_its_type(counted: Running
             assert families[f"vllm:{name}"].samples, name
 
 
-def test_an_alias_has_the_numbers_of_our_own_name(counted: RunningServer, alice: httpx.Client):
+def test_an_alias_has_the_numbers_of_our_own_name(counted: PacedServer, alice: httpx.Client):
     alice.post("/v1/chat/completions", json=CHAT).raise_for_status()
     found = scrape(counted)
     for own, peer in (
@@ -102,7 +101,7 @@ def test_an_alias_has_the_numbers_of_our_own_name(counted: RunningServer, alice:
         assert found.value(own) == found.value(peer) > 0
 
 
-def test_the_text_is_what_promtool_would_accept(counted: RunningServer):
+def test_the_text_is_what_promtool_would_accept(counted: PacedServer):
     found = scrape(counted)
     own = [family for name, family in found.families.items() if name.startswith("pagoda_")]
     assert len(own) > 30
@@ -130,7 +129,7 @@ def check_buckets(family: Metric) -> None:
         assert [number for _, number in pairs] == sorted(number for _, number in pairs)
 
 
-def test_the_counts_are_what_was_done(counted: RunningServer, alice: httpx.Client):
+def test_the_counts_are_what_was_done(counted: PacedServer, alice: httpx.Client):
     before = scrape(counted)
     answers = [alice.post("/v1/chat/completions", json=CHAT).json() for _ in range(3)]
     two = alice.post("/v1/chat/completions", json=CHAT | {"n": 2, "max_tokens": 4}).json()
@@ -179,7 +178,7 @@ def test_the_counts_are_what_was_done(counted: RunningServer, alice: httpx.Clien
     assert after.value("pagoda_requests_open") == after.value("vllm:num_requests_running") == 0
 
 
-def test_a_vector_is_a_request_without_tokens(counted: RunningServer, alice: httpx.Client):
+def test_a_vector_is_a_request_without_tokens(counted: PacedServer, alice: httpx.Client):
     before = scrape(counted)
     usage = alice.post("/v1/embeddings", json={"input": ["the", "a"]}).json()["usage"]
     after = scrape(counted)
@@ -195,7 +194,7 @@ def test_a_vector_is_a_request_without_tokens(counted: RunningServer, alice: htt
         assert after.value(name) - before.value(name) == count, name
 
 
-def test_refusals_and_errors_are_counted_by_key_and_status(counted: RunningServer, alice: httpx.Client):
+def test_refusals_and_errors_are_counted_by_key_and_status(counted: PacedServer, alice: httpx.Client):
     before = scrape(counted)
     with counted.client(headers={"Authorization": f"Bearer {BOB}"}) as bob:
         statuses = [bob.post("/v1/chat/completions", json=CHAT).status_code for _ in range(3)]
@@ -210,17 +209,17 @@ def test_refusals_and_errors_are_counted_by_key_and_status(counted: RunningServe
         assert after.value(name, status=status) - before.value(name, status=status) == count
 
 
-def test_a_client_that_leaves_is_an_abort(counted: RunningServer, alice: httpx.Client):
+def test_a_client_that_leaves_is_an_abort(counted: PacedServer, alice: httpx.Client):
     def ended(found: Scrape, *reasons: str) -> float:
         return sum(found.value("vllm:request_success_total", finished_reason=reason) for reason in reasons)
 
     before = scrape(counted)
-    body = {"prompt": ["the"] * 60, "max_tokens": 400, "ignore_eos": True, "stream": True}
-    with alice.stream("POST", "/v1/completions", json=body) as response:
+    body = {"prompt": ["the"] * 20, "max_tokens": 400, "ignore_eos": True, "stream": True}
+    with counted.at_pace(0.02), alice.stream("POST", "/v1/completions", json=body) as response:
         lines = response.iter_lines()  # held, for it closes the response when it goes
         next(lines)
         busy = scrape(counted)
-    assert busy.value("pagoda_requests_open") == 60
+    assert busy.value("pagoda_requests_open") == 20
     assert busy.value("vllm:num_requests_running") > 0 and busy.value("vllm:num_requests_waiting") > 0
     assert busy.value("vllm:kv_cache_usage_perc") > 0
     deadline = time.monotonic() + 10
@@ -228,14 +227,15 @@ def test_a_client_that_leaves_is_an_abort(counted: RunningServer, alice: httpx.C
         time.sleep(0.02)
     after = scrape(counted)
     assert ended(after, "abort") > ended(before, "abort")
-    assert ended(after, "abort", "length") - ended(before, "abort", "length") == 60
+    assert ended(after, "abort", "length") - ended(before, "abort", "length") == 20
 
 
-def test_an_engine_that_comes_back_counts_on(counted: RunningServer, alice: httpx.Client):
+def test_an_engine_that_comes_back_counts_on(counted: PacedServer, alice: httpx.Client):
     alice.post("/v1/chat/completions", json=CHAT).raise_for_status()
     before = scrape(counted)
     engine = counted.children()["engine"]
-    with alice.stream("POST", "/v1/chat/completions", json=CHAT | SLOW_STREAM | {"max_tokens": 400}) as response:
+    body = CHAT | {"stream": True, "n": 8, "max_tokens": 400}
+    with counted.at_pace(0.02), alice.stream("POST", "/v1/chat/completions", json=body) as response:
         lines = response.iter_lines()
         next(lines)
         os.kill(engine, signal.SIGKILL)
@@ -247,10 +247,10 @@ def test_an_engine_that_comes_back_counts_on(counted: RunningServer, alice: http
         assert after.value(name) - before.value(name) == 1
     assert after.value("pagoda_engine_steps_total") > before.value("pagoda_engine_steps_total")
     failed = [found.value("vllm:request_success_total", finished_reason="error") for found in (before, after)]
-    assert failed[1] - failed[0] == SLOW_STREAM["n"]
+    assert failed[1] - failed[0] == 8
 
 
-def test_the_list_in_the_documentation_is_what_is_there(counted: RunningServer):
+def test_the_list_in_the_documentation_is_what_is_there(counted: PacedServer):
     found = scrape(counted)
     typed = dict(re.findall(r"^# TYPE (\S+) (\S+)", found.text, re.M))
     rows = re.findall(r"^\| `(\S+)` \| (?:`(\S+)`)? ?\| (\w+) \|", Path("docs/metrics.md").read_text(), re.M)
@@ -258,7 +258,7 @@ def test_the_list_in_the_documentation_is_what_is_there(counted: RunningServer):
     assert listed == typed
 
 
-def test_plan_and_actual_stand_beside_each_other(counted: RunningServer):
+def test_plan_and_actual_stand_beside_each_other(counted: PacedServer):
     found = scrape(counted)
     for line in ("weights", "pages", "workspace", "logits", "rows"):
         planned = found.value("pagoda_memory_planned_bytes", line=line)

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.server.running import RunningServer
+from tests.server.paced import PacedServer
 from tests.server.streams import Streams
 
 KEYS = {"model", "version", "engine", "now", "latency", "history", "requests", "pages", "steps"}
@@ -29,8 +29,8 @@ def test_an_idle_server_has_nothing_under_way(client: httpx.Client):
     assert set(cells) <= {0, 1}, "nobody holds a page"
 
 
-def test_what_runs_and_what_waits_is_told(server: RunningServer, client: httpx.Client):
-    with Streams(server.url, count=11, max_tokens=480) as streams:
+def test_what_runs_and_what_waits_is_told(server: PacedServer, client: httpx.Client):
+    with server.at_pace(0.02), Streams(server.url, count=11, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
         state = wait_for(client, lambda state: [r["phase"] for r in state["requests"]][8:] == ["waiting"] * 3)
         phases = [request["phase"] for request in state["requests"]]

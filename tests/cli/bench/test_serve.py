@@ -119,7 +119,7 @@ def test_ctrl_c_ends_with_a_report_of_what_there_is(tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while not server.bodies and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(0.3)
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.running import RunningServer
+from tests.server.paced import PacedServer
 from tests.server.streams import Streams
 from tests.server.web.conftest import NARROW, WIDE, OpenPage, overflow, wait_until
 
@@ -26,8 +26,8 @@ def text_of(page: Any, selector: str) -> str:
 
 
 @pytest.mark.slow
-def test_it_shows_a_server_at_work(open_page: OpenPage, server: RunningServer):
-    with Streams(server.url, count=20, max_tokens=480) as streams:
+def test_it_shows_a_server_at_work(open_page: OpenPage, server: PacedServer):
+    with server.at_pace(0.02), Streams(server.url, count=20, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
         page = open_page("/")
         wait_until(page, "document.querySelectorAll('#requests tr').length === 20")
@@ -50,8 +50,8 @@ def test_it_shows_a_server_at_work(open_page: OpenPage, server: RunningServer):
 
 
 @pytest.mark.slow
-def test_a_request_tells_why(open_page: OpenPage, server: RunningServer):
-    with Streams(server.url, count=20, max_tokens=480) as streams:
+def test_a_request_tells_why(open_page: OpenPage, server: PacedServer):
+    with server.at_pace(0.02), Streams(server.url, count=20, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
         page = open_page("/")
         page.locator("#requests tr:nth-child(20) button").click()
@@ -89,8 +89,8 @@ def test_the_theme_follows_the_system_and_the_button(open_page: OpenPage, scheme
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW, {"width": 800, "height": 600}], ids=["wide", "phone", "tablet"])
-def test_nothing_sticks_out(open_page: OpenPage, server: RunningServer, size: dict[str, int]):
-    with Streams(server.url, count=12, max_tokens=480) as streams:
+def test_nothing_sticks_out(open_page: OpenPage, server: PacedServer, size: dict[str, int]):
+    with server.at_pace(0.02), Streams(server.url, count=12, max_tokens=480) as streams:
         streams.wait_for_first_tokens(8)
         page = open_page("/", viewport=size)
         page.wait_for_selector("#requests tr")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.running import RunningServer
-from tests.server.streams import Streams
+from tests.server.paced import PacedServer
 from tests.server.web.conftest import NARROW, OpenPage, overflow, wait_until
 
 HOSTILE = (
@@ -62,10 +58,11 @@ def page(open_page: OpenPage) -> Iterator[Any]:
     yield open_page("/playground")
 
 
-def test_an_answer_streams_and_tells_what_it_cost(page: Any):
+def test_an_answer_streams_and_tells_what_it_cost(page: Any, server: PacedServer):
     set_fields(page, max_tokens=30, temperature=0)
-    ask(page)
-    page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
+    with server.at_pace(0.02):  # or all of it could come at once, and no speed be seen
+        ask(page)
+        page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
     notes = page.locator(".notes").inner_text()
     assert re.search(r"\d+ prompt tokens", notes) and re.search(r"first after [\d.]+ m?s", notes)
     assert re.search(r"[\d.,]+ tokens a second", notes)
@@ -89,26 +86,15 @@ def test_a_token_tells_how_likely_it_was(page: Any):
     assert not page.locator(".tip").is_visible()
 
 
-@contextmanager
-def standing_still(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def test_the_answer_can_be_stopped(page: Any, server: RunningServer, client: httpx.Client):
+def test_the_answer_can_be_stopped(page: Any, server: PacedServer, client: httpx.Client):
     page.route("**/v1/chat/completions", lambda route: route.continue_(post_data=without_end(route.request)))
     set_fields(page, max_tokens=480)
-    with Streams(server.url, count=20, max_tokens=100) as streams:  # alone it would be over too soon
-        streams.wait_for_first_tokens(8)
+    with server.at_pace(0.05):  # or the answer could end before the browser has clicked
         ask(page)
         assert page.locator("#stop").is_visible() and not page.locator("#send").is_visible()
         page.wait_for_selector(".token")
-        with standing_still(server.children()["engine"]):  # or the answer could end before the browser has clicked
-            page.click("#stop")
-            page.wait_for_selector(".message.assistant:not([aria-busy])")
+        page.click("#stop")
+        page.wait_for_selector(".message.assistant:not([aria-busy])")
     assert "stopped" in page.locator(".notes").inner_text()
     assert page.locator("#send").is_visible() and not page.locator("#stop").is_visible()
     deadline = time.monotonic() + 10
@@ -187,7 +173,7 @@ def test_what_a_model_writes_is_text(page: Any):
     assert page.title() == "Playground · Pagoda"
 
 
-def test_the_browser_itself_refuses_markup(browser: Any, server: RunningServer):
+def test_the_browser_itself_refuses_markup(browser: Any, server: PacedServer):
     page = browser.new_page()
     page.goto(f"{server.url}/playground")
     refused = "try { document.body.innerHTML = '<b>x</b>'; 'taken' } catch (error) { error.name }"
