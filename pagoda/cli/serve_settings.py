@@ -179,5 +179,5 @@ def _read_file(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise InvalidRequest("--config", f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest("--config", f"{path} is not TOML: {error}") from None

@@ -106,6 +106,7 @@ def test_no_two_settings_share_a_variable():
         ("[listen]\nport = 70000", r"port: must lie between .*\(said by: file "),
         ("model = 3", "model: expected `str`"),
         ("[listen", "--config: .* is not TOML"),
+        ("model = " + "[" * 100_000, "--config: .* is not TOML"),
     ],
 )
 def test_a_bad_file_is_refused_by_name(file, text: str, message: str):
