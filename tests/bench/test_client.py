@@ -101,13 +101,21 @@ def test_nobody_there() -> None:
     [outcome] = ask(server, Question([1], 4))
     assert outcome.error == "no connection"
     with pytest.raises(PagodaError, match="no server answers at http://127.0.0.1"):
-        asyncio.run(Client(Target(server.url)).first_model())
+        asyncio.run(first_model(server.url))
+
+
+async def first_model(url: str) -> str:
+    client = Client(Target(url))
+    try:
+        return await client.first_model()
+    finally:
+        client.close()
 
 
 def test_the_first_model() -> None:
     with FakeOpenAI().serve() as server:
         for url in (server.url, f"{server.url}/", f"{server.url}/v1"):
-            assert asyncio.run(Client(Target(url)).first_model()) == "fake"
+            assert asyncio.run(first_model(url)) == "fake"
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://localhost", "http://"])

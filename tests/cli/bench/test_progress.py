@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
 from pagoda.bench.arrivals import Pace
 from pagoda.bench.serve import Step
+from pagoda.cli.bench import progress as progress_module
 from pagoda.cli.bench.progress import BenchProgress, RunsProgress, passing
 from tests.bench.runs import outcome, run_of
 
@@ -33,7 +34,8 @@ def test_a_terminal_sees_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: py
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    now = time.perf_counter()
+    now = 1000.0
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(perf_counter=lambda: now))
     run = run_of(
         [outcome(now - 2, [now - 1.5, now - 1]), outcome(now, [], ended=now, error="timeout")], started=now - 2
     )
