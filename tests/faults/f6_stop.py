@@ -18,7 +18,8 @@ from tests.faults.goals import Goals, run_script
 from tests.server.running import RunningServer
 
 ANSWER_TOKENS = 100
-SHORT_WINDOW = 1
+# Of answers that a fast machine does not finish within the short window either.
+LONG_ANSWER_TOKENS, SHORT_WINDOW = 400, 1
 
 
 @dataclass
@@ -46,7 +47,7 @@ async def experiment(model: str, in_flight: int) -> Goals:
     goals.exactly("without a time to come back", enough.without_retry_after, 0)
     goals.exactly("exit code", enough.code, 0)
     goals.at_most("seconds from the signal to the end", enough.seconds, 31, "s", is_timed=True)
-    short = await stop(model, in_flight, "--drain-seconds", str(SHORT_WINDOW))
+    short = await stop(model, in_flight, "--drain-seconds", str(SHORT_WINDOW), num_tokens=LONG_ANSWER_TOKENS)
     goals.exactly(f"with {SHORT_WINDOW} s: streams that broke off without a word", short.ends["broken"], 0)
     goals.at_least("streams that were told with an error event", short.ends["error"], 1)
     goals.exactly("exit code then", short.code, 0)
@@ -59,7 +60,9 @@ async def experiment(model: str, in_flight: int) -> Goals:
     return goals
 
 
-async def stop(model: str, in_flight: int, *options: str, num_signals: int = 1) -> Stop:
+async def stop(
+    model: str, in_flight: int, *options: str, num_signals: int = 1, num_tokens: int = ANSWER_TOKENS
+) -> Stop:
     found = Stop()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -68,7 +71,7 @@ async def stop(model: str, in_flight: int, *options: str, num_signals: int = 1) 
         server.wait_until_ready()
         children = server.children()
         begun = [asyncio.Event() for _ in range(in_flight)]
-        streams = [asyncio.ensure_future(stream(server.url, found, event)) for event in begun]
+        streams = [asyncio.ensure_future(stream(server.url, found, event, num_tokens)) for event in begun]
         await asyncio.gather(*(event.wait() for event in begun))
         server.signal(signal.SIGTERM)
         if num_signals == 2:
@@ -100,8 +103,8 @@ async def ask_meanwhile(url: str, found: Stop) -> None:
         await asyncio.sleep(0.05)
 
 
-async def stream(url: str, found: Stop, begun: asyncio.Event) -> None:
-    call = await post(url, CHAT, chat_body("Count upwards.", ANSWER_TOKENS, stream=True))
+async def stream(url: str, found: Stop, begun: asyncio.Event, num_tokens: int) -> None:
+    call = await post(url, CHAT, chat_body("Count upwards.", num_tokens, stream=True))
     last: Any = None
     try:
         async for event in call.events():
