@@ -9,20 +9,22 @@ export class ServerError extends Error {
   }
 }
 
-/** Whole events out of a body that arrives in any pieces. */
+/** Whole events out of a body that arrives in any pieces, and when the last piece of each came. */
 export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   while (true) {
     const { value, done } = await reader.read();
     if (done) return;
+    const time = performance.now();
     const events = (rest + value).split("\n\n");
     rest = events.pop();
-    for (const event of events) if (event.startsWith("data: ")) yield event.slice(6);
+    for (const event of events) if (event.startsWith("data: ")) yield { data: event.slice(6), time };
   }
 }
 
-/** The chunks of an answer. It ends at [DONE]; anything else is an error, so half an answer never looks whole. */
+/** The chunks of an answer, and when they came. It ends at [DONE]; anything else is an error, so half an answer never
+ * looks whole. */
 export async function* chatChunks(request, signal) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
@@ -34,11 +36,11 @@ export async function* chatChunks(request, signal) {
     const content = await response.json().catch(() => null);
     throw new ServerError(content?.error, response.status, response.headers.get("retry-after"));
   }
-  for await (const event of eventsOf(response.body)) {
-    if (event === "[DONE]") return;
-    const chunk = JSON.parse(event);
+  for await (const { data, time } of eventsOf(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
     if (chunk.error) throw new ServerError(chunk.error, 0, null);
-    yield chunk;
+    yield { chunk, time };
   }
   throw new ServerError({ message: "the connection ended before the answer did" }, 0, null);
 }

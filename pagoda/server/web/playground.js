@@ -61,12 +61,13 @@ async function answer() {
   const box = element("div", { class: "message assistant", "aria-busy": "true" }, view.box, notes);
   view.draw();
   add(box);
-  const own = { turn, view, notes, box, start: performance.now(), first: null, last: null, usage: null, reason: "" };
+  const times = { start: performance.now(), first: null, last: null, numFirst: 0 };
+  const own = { turn, view, notes, box, times, usage: null, reason: "" };
   const controller = new AbortController();
   setRunning(controller);
   try {
     const request = { messages: [...parameters.system(), ...conversation], ...parameters.body() };
-    for await (const chunk of chatChunks(request, controller.signal)) take(own, chunk);
+    for await (const { chunk, time } of chatChunks(request, controller.signal)) take(own, chunk, time);
   } catch (error) {
     if (controller.signal.aborted) own.reason = "stopped";
     else box.insertBefore(tellProblem(error), notes);
@@ -74,7 +75,7 @@ async function answer() {
   end(own);
 }
 
-function take(own, chunk) {
+function take(own, chunk, time) {
   if (chunk.usage) own.usage = chunk.usage;
   const choice = chunk.choices[0];
   if (!choice) return;
@@ -82,10 +83,12 @@ function take(own, chunk) {
   const text = choice.delta.content ?? "";
   const scores = choice.logprobs?.content ?? [];
   if (!text && !scores.length) return;
-  own.last = performance.now();
-  own.first ??= own.last;
+  const times = own.times;
+  times.last = time;
+  times.first ??= time;
+  if (time === times.first) times.numFirst += scores.length || 1;
   followEnd(() => own.view.add(text, scores));
-  setText(own.notes, `first token after ${seconds((own.first - own.start) / 1000)}`);
+  setText(own.notes, `first token after ${seconds((times.first - times.start) / 1000)}`);
 }
 
 function end(own) {
@@ -103,7 +106,7 @@ function end(own) {
   input.focus({ preventScroll: true });
 }
 
-function tellCost({ usage, first, last, start, reason, view }) {
+function tellCost({ usage, times, reason, view }) {
   const parts = [];
   const count = usage?.completion_tokens ?? view.source.tokens.length;
   if (usage) {
@@ -111,9 +114,13 @@ function tellCost({ usage, first, last, start, reason, view }) {
     parts.push(`${number(usage.prompt_tokens)} prompt tokens${cached ? ` (${number(cached)} cached)` : ""}`);
   }
   if (count) parts.push(`${number(count)} tokens`);
+  const { start, first, last, numFirst } = times;
   if (first !== null) {
     parts.push(`first after ${seconds((first - start) / 1000)}`);
-    if (count > 1 && last > first) parts.push(`${number((count - 1) / ((last - first) / 1000), 1)} tokens a second`);
+    // How fast tokens follow each other is known of those alone that came after the first.
+    if (count > numFirst && last > first) {
+      parts.push(`${number((count - numFirst) / ((last - first) / 1000), 1)} tokens a second`);
+    }
   }
   const nodes = parts.map((text) => element("span", { text }));
   const ends = { length: "cut at the most tokens", stopped: "stopped" };

@@ -65,9 +65,18 @@ def test_an_answer_streams_and_tells_what_it_cost(page: Any, server: PacedServer
         page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
     notes = page.locator(".notes").inner_text()
     assert re.search(r"\d+ prompt tokens", notes) and re.search(r"first after [\d.]+ m?s", notes)
-    assert re.search(r"[\d.,]+ tokens a second", notes)
+    speed = re.search(r"([\d.,]+) tokens a second", notes)
+    assert speed is not None and 0 < float(speed[1].replace(",", "")) < 1000, "a token in twenty milliseconds"
     assert page.locator(".message.user").inner_text() == "the engine plans"
     assert page.locator(".token").count() > 3
+
+
+def test_what_comes_at_once_has_no_speed(page: Any):
+    answer_with(page, "one two three")
+    ask(page)
+    page.wait_for_selector(".message.assistant:not([aria-busy]) .notes button")
+    notes = page.locator(".notes").inner_text()
+    assert "3 tokens" in notes and "first after" in notes and "a second" not in notes
 
 
 def test_a_token_tells_how_likely_it_was(page: Any):
