@@ -17,6 +17,7 @@ from pagoda.cli.settings import SettingOptions
 from pagoda.core.config import EngineConfig, device_defaults
 from pagoda.core.environment import PAGODA_API_KEY, api_key, serve_variables, variable_of
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.unreadable import UNREADABLE
 from pagoda.server.config import ListenConfig, LogConfig, ProcessSettings, QueueConfig, ServerConfig
 from pagoda.server.limits import Limits
 from pagoda.weights.registry import DEFAULT_MODEL
@@ -179,5 +180,5 @@ def _read_file(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise InvalidRequest("--config", f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, *UNREADABLE) as error:
         raise InvalidRequest("--config", f"{path} is not TOML: {error}") from None

@@ -1,4 +1,4 @@
-"""What msgspec raises of bytes that do not hold what they should."""
+"""What msgspec and its like raise of bytes that do not hold what they should."""
 
 from __future__ import annotations
 

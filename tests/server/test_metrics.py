@@ -247,7 +247,7 @@ def test_an_engine_that_comes_back_counts_on(counted: PacedServer, alice: httpx.
         assert after.value(name) - before.value(name) == 1
     assert after.value("pagoda_engine_steps_total") > before.value("pagoda_engine_steps_total")
     failed = [found.value("vllm:request_success_total", finished_reason="error") for found in (before, after)]
-    assert failed[1] - failed[0] == 8
+    assert failed[1] - failed[0] == body["n"]
 
 
 def test_the_list_in_the_documentation_is_what_is_there(counted: PacedServer):
