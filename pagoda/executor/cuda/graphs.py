@@ -6,6 +6,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -39,7 +40,7 @@ class DecodeGraphs:
         self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
         self._launched: set[Variant] = set()  # steps that were run without a graph
         self._failed: set[Variant] = set()
-        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
+        self._pool: Any = None
 
     @property
     def sizes(self) -> list[int]:
@@ -86,6 +87,8 @@ class DecodeGraphs:
     def _captured(self, variant: Variant) -> torch.cuda.CUDAGraph:
         self._launch(variant)
         torch.cuda.synchronize()
+        if not self._graphs:  # what the last graph of a pool gave back cannot be captured into again
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._launch(variant)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -74,7 +75,7 @@ class PromptGraphs:
         self._num_steps: Counter[Form] = Counter()
         self._launched: dict[Form, DeviceBatch] = {}  # from Python, and on what
         self._due: Form | None = None
-        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
+        self._pool: Any = None
         self._stream = torch.cuda.Stream(device) if self._captures else None
 
     def size_for(self, num_tokens: int) -> int:
@@ -131,6 +132,8 @@ class PromptGraphs:
             oldest = next(iter(self._captured))
             del self._captured[oldest]  # the steps that used it have long been collected
             self._num_steps[oldest] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
+        if not self._captured:  # what the last graph of a pool gave back cannot be captured into again
+            self._pool = torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.stream(self._stream):
                 self._captured[form] = [self._captured_part(part, padded) for part in self._parts(form)]

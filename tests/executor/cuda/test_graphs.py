@@ -74,3 +74,21 @@ def test_what_cannot_be_captured_is_launched_and_not_tried_again(caplog: pytest.
     assert "without a graph" in caplog.text and not graphs.wants(Variant(8))
     graphs.run(Variant(8))
     assert launched == [Variant(8)] * 2 and not graphs.is_due(Variant(8))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_may_be_given_up_and_captured_again() -> None:
+    total = torch.zeros(8, device="cuda")
+
+    def launch(variant: Variant) -> None:
+        total[: variant.size] += 1
+
+    graphs = DecodeGraphs(launch, 8, total.device)
+    for _ in range(2):
+        graphs.capture(Variant(4))
+        before = total.clone()
+        graphs.run(Variant(4))
+        assert (total - before).tolist() == [1] * 4 + [0] * 4
+        assert not graphs.wants(Variant(4))
+        graphs.clear()
+        assert graphs.wants(Variant(4))

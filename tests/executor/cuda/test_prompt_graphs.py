@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import weakref
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,11 +70,19 @@ def test_all_but_attention_sees_the_padding_and_a_single_prompt_is_padded_throug
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> tuple[PromptGraphs, Launches]:
-    """Graphs that are captured without a GPU: what is launched between begin and end is what a replay notes."""
+    """Graphs that are captured without a GPU: what is launched between begin and end is what a replay notes.
+
+    As torch does, they refuse a pool whose last graph is gone.
+    """
     launches = Launches()
+    pools = itertools.count()
+    num_graphs: Counter[int] = Counter()
 
     class Graph:
-        def capture_begin(self, **_: Any) -> None:
+        def capture_begin(self, pool: int, **_: Any) -> None:
+            assert pool not in num_graphs or num_graphs[pool], "its last graph gave the pool back"
+            num_graphs[pool] += 1
+            weakref.finalize(self, num_graphs.subtract, [pool])
             self._before = launches.take()
 
         def capture_end(self) -> None:
@@ -84,7 +95,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> tuple[PromptGraphs, Launches]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
     return PromptGraphs(launches.pieces(), 64, torch.device("cuda")), launches
 
 
@@ -123,6 +134,8 @@ def test_a_single_prompt_is_one_graph(captured: tuple[PromptGraphs, Launches]) -
     graphs.clear()
     run(graphs, 3, num_entries=1, num_decoding=0)
     assert launches.take() == ["before 16", "attention 16", "behind 16"]
+    run(graphs, 3, num_entries=1, num_decoding=0)
+    assert launches.take() == ["graph of before 16, attention 16, behind 16"]
 
 
 def test_a_form_that_came_once_is_captured_in_idle_time(captured: tuple[PromptGraphs, Launches]) -> None:
@@ -147,6 +160,25 @@ def test_a_form_that_cannot_be_captured_is_launched_as_before(
         run(graphs, 20)
         assert launches.take() == ["before 32", "attention 20", "behind 32"]
     assert not graphs.capture_one()
+
+
+def test_after_one_that_failed_half_way_others_are_captured(
+    captured: tuple[PromptGraphs, Launches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs, launches = captured
+    end, ends = torch.cuda.CUDAGraph.capture_end, itertools.count()
+
+    def fail_at_the_second(graph: Any) -> None:
+        end(graph)
+        if next(ends) == 1:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_end", fail_at_the_second)
+    for num_tokens in (20, 20, 40, 40):
+        run(graphs, num_tokens)
+    launches.take()
+    run(graphs, 40)
+    assert launches.take() == ["graph of before 64", "attention 40", "graph of behind 64"]
 
 
 def test_the_form_that_was_used_longest_ago_goes_and_does_not_come_back_at_once(
