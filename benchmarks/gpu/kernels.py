@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from pagoda.kernels.cuda.attention import TILE_TOKENS
 from pagoda.kernels.cuda.decode_attention import (
     FEWEST_PROGRAMS,
     DecodeTile,
@@ -36,7 +35,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
-from pagoda.kernels.cuda.tiles import page_tiles
+from pagoda.kernels.cuda.tiles import PageTiles
 
 # Measured on the H200 this was tuned on, random data.
 READ_BYTES_PER_SECOND = 4.1e12
@@ -111,7 +110,7 @@ def assert_near(name: str, actual: torch.Tensor, expected: torch.Tensor, limit: 
 
 
 def decode_cases(variants: bool) -> Iterator[Case]:
-    shapes = ((16, 1, 3), (16, 1, 3, 4), (16, 1, 3, 2), (16, 1, 4, 2), (32, 1, 3, 2), (64, 2, 3), (64, 4, 3))
+    shapes = ((16, 1, 3, 4), (16, 1, 3, 8), (16, 1, 4, 4), (32, 1, 2, 4), (32, 1, 3, 4), (64, 2, 3), (64, 4, 3))
     many = [DecodeTile(*tile) for tile in shapes]
     few = [DecodeTile(*tile) for tile in ((64, 2, 1), (64, 4, 2), (32, 2, 2), (32, 1, 2))]
     rows_of = [(256, 300, 600, 32), (256, 100, 2000, 16), (64, 1024, 1024, 32), (8, 8192, 8192, 32)]
@@ -136,7 +135,7 @@ def decode_launches(
         q, out = (torch.randn((rows, heads, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
         keys, values, table = paged(rows, high, 8, 128)
         arguments = (out, q, keys, values, table, lens, SCALE, 0, workspace)
-        found.append(functools.partial(decode_attention, *arguments, tile=tile))
+        found.append(functools.partial(decode_attention, *arguments, tile=tile, page_tiles=PageTiles(keys, values)))
     found[-1]()
     check_decode(out, q, keys, values, table, lens)
     return found
@@ -174,8 +173,8 @@ def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, Any]) 
     lens, shared_lens = (torch.full_like(members, length) for length in (shared_len + own, shared_len))
     group = SharedRows(shared_lens, members, torch.tensor([0, rows], device="cuda", dtype=torch.int32))
     arguments = (out, q, keys, values, table, lens, group, SCALE, workspace)
-    tiles = page_tiles(keys, values, TILE_TOKENS)
-    launch = functools.partial(shared_attention, *arguments, programs_per_row=FEWEST_PROGRAMS, tiles=tiles, **tile)
+    how = {"programs_per_row": FEWEST_PROGRAMS, "page_tiles": PageTiles(keys, values)}
+    launch = functools.partial(shared_attention, *arguments, **how, **tile)
     launch()
     check_decode(out, q, keys, values, table, lens)
     return [launch]
@@ -204,8 +203,8 @@ def prefill_launches(rows: int, new: int, cached: int, whole: bool, tile: Prefil
     lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
     by_row = [x[table.flatten()].reshape(rows, -1, 8, 128) for x in (keys, values)]
     arguments = (out, q, keys, values, table, starts, lens, new, SCALE, 0)
-    tiles = page_tiles(keys, values, TILE_TOKENS) if whole else None
-    launch = functools.partial(prefill_attention, *arguments, tile=tile, tiles=tiles)
+    page_tiles = PageTiles(keys, values) if whole else None
+    launch = functools.partial(prefill_attention, *arguments, tile=tile, page_tiles=page_tiles)
     launch()
     flat_keys, flat_values = (x[-1, : new + cached] for x in by_row)
     assert_near("prefill", out[-512:], mixed_by_torch(q[-512:], flat_keys, flat_values, SCALE), 1e-2)

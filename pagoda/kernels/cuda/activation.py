@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,7 +13,19 @@ from pagoda.kernels.cuda.launch import block_of, warps_for
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import quick
 
+MINUS_LOG2_E = tl.constexpr(-math.log2(math.e))
 COLUMNS = 2048  # of a program that need not see its whole row
+
+
+@triton.jit
+def activated(x, IS_GELU: tl.constexpr):
+    """SiLU, or GELU in its tanh form, which is x times a sigmoid as well."""
+    power = x * MINUS_LOG2_E
+    if IS_GELU:
+        power *= 2.0 * 0.7978845608028654 * (1.0 + 0.044715 * x * x)  # the square root of 2 / pi
+    # A division would take six instructions, an inverse root and its square take two.
+    root = tl.rsqrt(1.0 + tl.exp2(power))
+    return x * root * root
 
 
 @quick
@@ -37,13 +50,7 @@ def _gated_kernel(
     inside = columns < width
     x = tl.load(gate + row * stride + columns, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(up + row * stride + columns, mask=inside, other=0.0).to(tl.float32)
-    if IS_GELU:
-        # tanh by exponentials; 0.7978845608 is the square root of 2 / pi.
-        inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-        activated = x * (1.0 - 1.0 / (1.0 + tl.exp(2.0 * inner)))
-    else:
-        activated = x / (1.0 + tl.exp(-x))
-    values = activated * y
+    values = activated(x, IS_GELU) * y
     if QUANTIZES:
         scale = tl.maximum(tl.max(tl.abs(values), axis=0) / LARGEST, 1e-12)
         tl.store(out_scale + row, scale)

@@ -21,12 +21,10 @@ from pagoda.kernels.cuda.prefill_attention import prefill_attention
 from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.rope_write import FreshHeads
 from pagoda.kernels.cuda.shared_attention import shared_attention
-from pagoda.kernels.cuda.tiles import PageTiles, page_tiles
+from pagoda.kernels.cuda.tiles import PageTiles
 
 # Programs that fill the device twice over.
 PROGRAMS_IN_ALL = 1056
-# Keys and values that the copy engine fetches at once.
-TILE_TOKENS = 64
 
 
 class HeadShape(NamedTuple):
@@ -49,7 +47,7 @@ class Attention:
         self._device = device
         self._max_context = max_context
         self._cuts = self._decode_cuts(max_rows, max_context)
-        self._tiles: dict[int, PageTiles | None] = {}  # by where the keys lie
+        self._tiles: dict[int, PageTiles] = {}  # by where the keys lie
         self._workspaces: dict[tuple[DecodeCut, HeadShape], DecodeWorkspace] = {}
         for shape in sorted(set(shapes)):  # all that a step may need is made before the first
             for cut in self._cuts:
@@ -106,7 +104,7 @@ class Attention:
                 batch.max_new,
                 scale,
                 window,
-                tiles=self._tiles_of(pages),
+                page_tiles=self._tiles_of(pages),
             )
             launches.append(launch)
         return launches
@@ -130,22 +128,21 @@ class Attention:
         table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
         where = (out, queries, pages.keys, pages.values, table, context_lens)
         if batch.shared is not None and not window:
-            tiles = self._tiles_of(pages)
-            return shared_attention(*where, batch.shared, scale, workspace, programs_per_row, tiles=tiles)
-        return [decode_attention(*where, scale, window, workspace, programs_per_row, fresh=fresh)]
+            return shared_attention(
+                *where, batch.shared, scale, workspace, programs_per_row, page_tiles=self._tiles_of(pages)
+            )
+        how = (scale, window, workspace, programs_per_row)
+        return [decode_attention(*where, *how, fresh=fresh, page_tiles=self._tiles_of(pages))]
 
     def _others(self, old: KVPages, new: KVPages) -> dict[int, Any]:
         """What stands in a launch for pages, and what would stand there for others."""
         others: dict[int, Any] = {id(old.keys): new.keys, id(old.values): new.values}
-        old_tiles, new_tiles = self._tiles_of(old), self._tiles_of(new)
-        if old_tiles is not None and new_tiles is not None:
-            others |= {id(old_tiles.keys): new_tiles.keys, id(old_tiles.values): new_tiles.values}
-        return others
+        return others | self._tiles_of(new).in_place_of(self._tiles_of(old))
 
-    def _tiles_of(self, pages: KVPages) -> PageTiles | None:
+    def _tiles_of(self, pages: KVPages) -> PageTiles:
         place = pages.keys.data_ptr()
         if place not in self._tiles:
-            self._tiles[place] = page_tiles(pages.keys, pages.values, TILE_TOKENS)
+            self._tiles[place] = PageTiles(pages.keys, pages.values)
         return self._tiles[place]
 
     def num_bytes(self) -> int:

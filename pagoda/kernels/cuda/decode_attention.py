@@ -30,21 +30,23 @@ from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
+    PageTiles,
     cut_shared,
     load_rows,
+    page_row,
     pages_are_paired,
     put_together,
     score,
-    softmax_step,
     token_offsets,
+    turned_step,
 )
 
 SPLIT_LEN = 512
 SHORT_CONTEXT = 8192
 # What rows share is cut at multiples of it.
 SHARED_UNIT = 512
-# tl.dot takes no fewer rows.
-FEWEST_HEADS = 16
+# The tensor cores take no fewer columns. Heads stand there; tokens, and the width of heads, where they take sixteen.
+FEWEST_HEADS = 8
 FETCHED_TOKENS = tl.constexpr(64)
 
 
@@ -52,7 +54,8 @@ FETCHED_TOKENS = tl.constexpr(64)
 class DecodeTile:
     """Tokens that a program takes at a time, how it is run, and the splits it puts together at a time.
 
-    `in_pages`: a tile lies in one page wherever pages allow it, and several tiles are on their way at once.
+    `in_pages`: a tile lies in one page wherever pages allow it, and several tiles are on their way at once; all but the
+    last of a split are fetched by the device's copy engine.
     """
 
     block_tokens: int
@@ -64,7 +67,7 @@ class DecodeTile:
 
 def decode_tile(split_len: int) -> DecodeTile:
     """The best of benchmarks/gpu/kernels.py on an H200: one warp a program, unless each has a single tile to take."""
-    return DecodeTile(64, 2, 1, in_pages=False) if split_len <= 64 else DecodeTile(16, 1, 3)
+    return DecodeTile(64, 2, 1, in_pages=False) if split_len <= 64 else DecodeTile(16, 1, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +139,7 @@ def decode_attention(
     shared_pieces: int = 1,
     tile: DecodeTile | None = None,
     fresh: FreshHeads | None = None,
+    page_tiles: PageTiles | None = None,
 ) -> Launch | None:
     """out[r] = attention of q[r] [H, E] over the context_lens[r] tokens that page_table[r] finds; zeros where it is 0.
 
@@ -144,8 +148,9 @@ def decode_attention(
     the result. Rows of more tokens than the workspace was made for must not occur. The first shared_lens[r] tokens of
     a row are left to the kernel before, which brings them into the workspace as its first splits, at most
     `shared_pieces` (see shared_attention.py); the row has others besides. Whoever finishes a row puts it together.
-    `fresh` heads take the place of q, and the last token of a row is still to be written to its page.
-    What is given back may be launched again on other pages that lie alike.
+    `fresh` heads take the place of q, and the last token of a row is still to be written to its page. With `page_tiles`
+    the device's copy engine fetches keys and values. What is given back may be launched again on other pages that lie
+    alike.
     """
     assert fresh is None or shared_lens is None, "the shared part wants its queries turned beforehand"
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
@@ -156,6 +161,8 @@ def decode_attention(
     assert num_rows <= len(workspace.mixed), f"a workspace of {len(workspace.mixed)} rows for {num_rows}"
     group = num_heads // num_kv_heads
     tile = tile or decode_tile(workspace.split_len)
+    in_pages = tile.in_pages and window == 0 and page_size % tile.block_tokens == 0
+    tiles = page_tiles.of(tile.block_tokens) if page_tiles is not None and in_pages else None
     launch: Launch | None = _decode[(num_kv_heads, num_rows, min(programs_per_row or max_splits, max_splits))](
         out,
         q,
@@ -179,6 +186,8 @@ def decode_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
+        None if tiles is None else tiles.keys,
+        None if tiles is None else tiles.values,
         *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
         GROUP=group,
         GROUP_BLOCK=block_of(group),
@@ -188,7 +197,8 @@ def decode_attention(
         PAGE_SIZE=page_size,
         SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
-        IN_PAGES=tile.in_pages and window == 0 and page_size % tile.block_tokens == 0,
+        WHOLE=tiles is not None,
+        IN_PAGES=in_pages,
         SHARED_UNIT=SHARED_UNIT,
         MERGED_TOGETHER=tile.merged_together,
         IS_FRESH=fresh is not None,
@@ -228,6 +238,8 @@ def _decode(
     token_stride,
     kv_head_stride,
     table_row,
+    k_tiles,
+    v_tiles,
     heads_x,
     heads_row,
     cosines,
@@ -244,6 +256,7 @@ def _decode(
     PAGE_SIZE: tl.constexpr,
     SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
+    WHOLE: tl.constexpr,
     IN_PAGES: tl.constexpr,
     SHARED_UNIT: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
@@ -309,8 +322,8 @@ def _decode(
         begin = first + split * SPLIT_LEN
         end = tl.minimum(begin + SPLIT_LEN, context_len)
         top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
-        total = tl.zeros([HEAD_BLOCK], tl.float32)
-        mixed = tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], tl.float32)
+        total = tl.zeros([BLOCK_TOKENS, HEAD_BLOCK], tl.float32)
+        mixed = tl.zeros([WIDTH_BLOCK, HEAD_BLOCK], tl.float32)
         if IS_FRESH:  # noqa: SIM102 - known when the kernel is built
             if split == num_splits - 1:
                 _write_last(
@@ -318,8 +331,21 @@ def _decode(
                     key_norm, epsilon, offset, page_stride, token_stride,
                     GROUP, WIDTH, PAGE_SIZE, HALF, INTERLEAVED, NORMS
                 )  # fmt: skip
-        page = tl.load(table + begin // PAGE_SIZE)
-        for start in range(begin, end, BLOCK_TOKENS):
+        gathered = begin
+        if WHOLE:
+            # The last token of a row may just have been written, by other means than those of the copy engine.
+            gathered = begin + (end - 1 - begin) // BLOCK_TOKENS * BLOCK_TOKENS
+            first_row = page_row(table, begin, PAGE_SIZE)
+            for start in range(begin, gathered, BLOCK_TOKENS):
+                key_tile = k_tiles.load([first_row, kv_head * WIDTH])
+                value_tile = v_tiles.load([first_row, kv_head * WIDTH])
+                # A tile ahead, so that tiles themselves can be asked for earlier.
+                first_row = page_row(table, tl.minimum(start + BLOCK_TOKENS, end - 1), PAGE_SIZE)
+                key_tile, value_tile = key_tile.to(queries.dtype), value_tile.to(queries.dtype)
+                top, total, mixed = turned_step(score(key_tile, queries), scale, value_tile, top, total, mixed)
+        page = tl.load(table + gathered // PAGE_SIZE)
+        # What is left of whole tiles is one more: nothing to ask for ahead.
+        for start in tl.range(gathered, end, BLOCK_TOKENS, num_stages=1 if WHOLE else None):
             positions = start + tl.arange(0, BLOCK_TOKENS)
             is_held = positions < end
             if IN_PAGES:
@@ -330,10 +356,11 @@ def _decode(
                 offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
-            scores = score(queries, key_tile)
-            scores = tl.where(is_held[None, :], scores, -float("inf"))
-            top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
-        mixed = mixed / total[:, None]
+            key_tile, value_tile = key_tile.to(queries.dtype), value_tile.to(queries.dtype)
+            scores = tl.where(is_held[:, None], score(key_tile, queries), -float("inf"))
+            top, total, mixed = turned_step(scores, scale, value_tile, top, total, mixed)
+        total = tl.sum(total, 0)
+        mixed = tl.trans(mixed) * (1.0 / total)[:, None]
         if num_shared + num_splits == 1:
             tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)
         else:
@@ -423,4 +450,4 @@ def _merge(
         total = total * shrink + tl.sum(shares, 0)
         mixed = mixed * shrink[:, None] + tl.sum(parts * shares[:, :, None], 0)
         top = new_top
-    return mixed / tl.where(is_head, total, 1.0)[:, None]
+    return mixed * (1.0 / tl.where(is_head, total, 1.0))[:, None]

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.activation import activated
 from pagoda.kernels.cuda.counting import NOWHERE
 from pagoda.kernels.cuda.linear import Matrix
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
@@ -299,7 +300,7 @@ def _prepare_kernel(
             columns = start + tl.arange(0, WIDTH_BLOCK)
             numbers = tl.load(x + columns, mask=columns < num_in, other=0.0).to(tl.float32)
             squares += numbers * numbers
-        inverse = 1.0 / tl.sqrt(tl.sum(squares, 0) / num_in + epsilon)
+        inverse = tl.rsqrt(tl.sum(squares, 0) / num_in + epsilon)
     # Words by group, [groups, words of a group].
     own_groups = tl.program_id(0) * (BLOCK // IN_GROUP) + tl.arange(0, BLOCK // IN_GROUP)
     words = own_groups[:, None] * IN_GROUP + tl.arange(0, IN_GROUP)[None, :]
@@ -453,7 +454,7 @@ def _narrow_row_kernel(
         )  # fmt: skip
     sums = tl.sum(total, 1)
     if GATED:
-        sums = sums / (1.0 + tl.exp(-sums)) * tl.sum(up_total, 1)
+        sums = activated(sums, IS_GELU=False) * tl.sum(up_total, 1)
     if bias is not None:
         sums += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)
     if residual is not None:

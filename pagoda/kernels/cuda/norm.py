@@ -45,7 +45,7 @@ def _norm_kernel(
         )
         tl.store(total + row * width + columns, values, mask=inside)
     wide = values.to(tl.float32)
-    inverse = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / width + epsilon)
+    inverse = tl.rsqrt(tl.sum(wide * wide, axis=0) / width + epsilon)
     normed = wide * inverse * factors
     if QUANTIZES:
         scale = tl.maximum(tl.max(tl.abs(normed), axis=0) / LARGEST, 1e-12)

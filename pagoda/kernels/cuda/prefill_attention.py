@@ -32,6 +32,7 @@ from pagoda.kernels.cuda.tiles import (
 ROWS_TOGETHER = 256
 # Enough to fill the device four times over, two a multiprocessor.
 MANY_PROGRAMS = 1024
+BLOCK_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def prefill_tile(longest: int, num_lines: int, is_light: bool) -> PrefillTile:
     groups of warps each: more of them multiply while others are at their softmax.
     """
     if is_light and longest >= 128 and num_lines >= 128 * MANY_PROGRAMS:
-        return PrefillTile(128, 64, 8, 2, most_registers=128)
-    return PrefillTile(min(64, max(16, block_of(longest))), 64, 4, 3)
+        return PrefillTile(128, BLOCK_TOKENS, 8, 2, most_registers=128)
+    return PrefillTile(min(64, max(16, block_of(longest))), BLOCK_TOKENS, 4, 3)
 
 
 def prefill_attention(
@@ -68,12 +69,12 @@ def prefill_attention(
     scale: float,
     window: int,
     tile: PrefillTile | None = None,
-    tiles: PageTiles | None = None,
+    page_tiles: PageTiles | None = None,
 ) -> Launch | None:
     """out, q: [T, H, E]; row r owns the tokens [row_starts[r], row_starts[r + 1]), the last of its context_lens[r].
 
     The keys and values of the new tokens already lie in the pages. No row has more than `max_new` new tokens; it
-    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. With `tiles` of the pages the
+    chooses the size of a tile. Tokens from row_starts[R] on are padding and left alone. With `page_tiles` the
     device's copy engine fetches keys and values wherever a tile is full. What is given back may be launched again on
     other pages that lie alike.
     """
@@ -85,9 +86,9 @@ def prefill_attention(
     group = num_heads // num_kv_heads
     group_block = block_of(group)
     num_lines = num_tokens * group_block * num_kv_heads
-    tile = tile or prefill_tile(max_new * group_block, num_lines, tiles is not None and tiles.is_light)
-    if tiles is not None and not tiles.fits(page_size, tile.block_tokens):
-        tiles = None
+    is_light = page_tiles is not None and page_tiles.are_light(BLOCK_TOKENS)
+    tile = tile or prefill_tile(max_new * group_block, num_lines, is_light)
+    tiles = None if page_tiles is None else page_tiles.of(tile.block_tokens)
     tokens_in_tile = max(tile.lines, group_block) // group_block
     launch: Launch | None = _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
         out,
@@ -212,7 +213,7 @@ def _prefill(
         first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
         WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, True
     )  # fmt: skip
-    mixed = mixed / total[:, None]
+    mixed *= (1.0 / total)[:, None]
     targets = (tokens * out_token + head_numbers * out_head)[:, None] + lanes[None, :]
     tl.store(out + targets, mixed.to(out.dtype.element_ty), mask=is_line[:, None] & (lanes < WIDTH)[None, :])
 

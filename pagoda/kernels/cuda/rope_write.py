@@ -82,7 +82,7 @@ def turned_heads(
     y = tl.load(heads[:, None] + partners[None, :], mask=mask, other=0.0).to(tl.float32)
     if NORMS:
         kind = heads.dtype.element_ty
-        inverse = (1.0 / tl.sqrt(tl.sum(x * x, 1) / WIDTH + epsilon))[:, None]
+        inverse = tl.rsqrt(tl.sum(x * x, 1) / WIDTH + epsilon)[:, None]
         own = tl.load(norm + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32) + offset
         others = tl.load(norm + partners, mask=lanes < WIDTH, other=0.0).to(tl.float32) + offset
         # Rounded as the single operators round.
@@ -154,7 +154,7 @@ def _rope_write_kernel(
     if NORMS:  # noqa: SIM102 - known when the kernel is built
         if not is_value:
             squares = tl.sum(left * left, axis=1) + tl.sum(right * right, axis=1) + tl.sum(rest * rest, axis=1)
-            inverse = (1.0 / tl.sqrt(squares / HEAD_DIM + epsilon))[:, None]
+            inverse = tl.rsqrt(squares / HEAD_DIM + epsilon)[:, None]
             weight = query_norm if is_query else key_norm
             left_weight = tl.load(weight + first, mask=pairs < HALF, other=0.0).to(tl.float32) + offset
             right_weight = tl.load(weight + second, mask=pairs < HALF, other=0.0).to(tl.float32) + offset

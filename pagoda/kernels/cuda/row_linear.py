@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.activation import activated
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 
 LOAD_BYTES = 16  # that a thread loads in one instruction
@@ -139,7 +140,7 @@ def _row_linear_kernel(
         )  # fmt: skip
     inverse = 1.0
     if NORMS:
-        inverse = 1.0 / tl.sqrt(tl.sum(squares, 0) / num_in + epsilon)
+        inverse = tl.rsqrt(tl.sum(squares, 0) / num_in + epsilon)
     for row in tl.static_range(BLOCK_OUT):
         output = first + row
         is_output = output < num_out
@@ -150,7 +151,7 @@ def _row_linear_kernel(
             up = tl.sum(totals[BLOCK_OUT + row], 0) * inverse
             if scales is not None:
                 up *= tl.load(scales + num_out + output, mask=is_output, other=0.0)
-            result = result / (1.0 + tl.exp(-result)) * up
+            result = activated(result, IS_GELU=False) * up
         if bias is not None:
             result += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)
         if residual is not None:

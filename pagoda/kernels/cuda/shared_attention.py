@@ -40,6 +40,7 @@ from pagoda.kernels.cuda.tiles import (
 )
 
 GROUPS_TOGETHER = 64
+BLOCK_TOKENS = 64
 # One for each multiprocessor: what that has left is for the kernel which reads the rest of the rows meanwhile.
 PROGRAMS_IN_ALL = 132
 FEW_ROWS, MANY_ROWS = 64, 128
@@ -68,10 +69,10 @@ def tiles_beside(num_rows: int, split_len: int, is_light: bool) -> tuple[SharedT
     """
     beside = decode_tile(split_len)
     if num_rows > MANY_ROWS and is_light:
-        return SharedTile(64, 64, 4, 3, most_registers=168), beside
+        return SharedTile(64, BLOCK_TOKENS, 4, 3, most_registers=168), beside
     if split_len > 64:
         beside = DecodeTile(32, 1, 4, in_pages=False)
-    return SharedTile(64, 64, 4, 4 if num_rows <= FEW_ROWS else 3), beside
+    return SharedTile(64, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,24 +102,23 @@ def shared_attention(
     pieces: int | None = None,
     tile: SharedTile | None = None,
     tile_beside: DecodeTile | None = None,
-    tiles: PageTiles | None = None,
+    page_tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
     """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
 
-    With `tiles` of the pages the device's copy engine fetches keys and values, in tiles of their size. What is given
-    back may be launched again on other pages that lie alike.
+    With `page_tiles` the device's copy engine fetches keys and values. What is given back may be launched again on
+    other pages that lie alike.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     num_rows, num_heads, head_dim = q.shape
     _, page_size, num_kv_heads, _ = k_pages.shape
     group = num_heads // num_kv_heads
     group_block = block_of(group)
-    if tiles is not None and not tiles.fits(page_size, tiles.block_tokens):
-        tiles = None
-    best = tiles_beside(num_rows, workspace.split_len, tiles is not None and tiles.is_light)
+    is_light = page_tiles is not None and page_tiles.are_light(BLOCK_TOKENS)
+    best = tiles_beside(num_rows, workspace.split_len, is_light)
     tile, tile_beside = tile or best[0], tile_beside or best[1]
+    tiles = None if page_tiles is None else page_tiles.of(tile.block_tokens)
     rows_in_tile = max(1, tile.lines // group_block)
-    block_tokens = tile.block_tokens if tiles is None else tiles.block_tokens
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
     if pieces is None:
         pieces = max(1, PROGRAMS_IN_ALL // (num_kv_heads * triton.cdiv(num_rows, rows_in_tile)))
@@ -157,7 +157,7 @@ def shared_attention(
         PAGE_SIZE=page_size,
         UNIT=SHARED_UNIT,
         SPLIT_LEN=workspace.split_len,
-        BLOCK_TOKENS=block_tokens,
+        BLOCK_TOKENS=tile.block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
         EARLY=LAUNCHES_EARLY,
@@ -180,6 +180,7 @@ def shared_attention(
         shared_lens=shared.shared_lens,
         shared_pieces=pieces,
         tile=tile_beside,
+        page_tiles=page_tiles,
     )
     return [together, apart]
 
@@ -274,7 +275,7 @@ def _shared(
     first_slots = rows * max_splits * num_kv_heads * GROUP + head_numbers
     slots = first_slots + piece * num_kv_heads * GROUP
     is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
-    tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed / total[:, None], mask=is_number)
+    tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed * (1.0 / total)[:, None], mask=is_number)
     tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)
 
     # As in decode_attention: all threads have stored before some of them say so.

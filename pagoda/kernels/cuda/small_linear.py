@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.cuda.activation import activated
 from pagoda.kernels.cuda.cublaslt import SCRATCH_BYTES
 from pagoda.kernels.cuda.overlap import CACHE_LINE, wait_and_fetch
 from pagoda.kernels.cuda.tiles import INTERPRETED
@@ -237,7 +238,7 @@ def _small_linear(
     total = _scaled(total, x_scales, weight_scales, rows, outputs, is_row, is_output)
     if GATED:
         up_total = _scaled(up_total, x_scales, weight_scales, rows, outputs + num_out, is_row, is_output)
-        total = total / (1.0 + tl.exp(-total)) * up_total
+        total = activated(total, IS_GELU=False) * up_total
     if bias is not None:
         total += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)[:, None]
     if residual is not None:

@@ -6,7 +6,7 @@ Scores are kept in powers of two (the scale already holds log2 e), because the d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -24,31 +24,48 @@ def pages_are_paired(k_pages, v_pages) -> bool:
     return k_pages.shape == v_pages.shape and k_pages.stride() == v_pages.stride() and k_pages.stride(3) == 1
 
 
-@dataclass(frozen=True, eq=False)
-class PageTiles:
-    """Pages as the copy engine takes them: so many tokens of one head at a time, all of one page."""
+class Tiles(NamedTuple):
+    """Keys and values of one head in tiles of so many tokens, none of them in two pages."""
 
     keys: TensorDescriptor
     values: TensorDescriptor
-    block_tokens: int
-
-    @property
-    def is_light(self) -> bool:
-        """A program that sums up heads of this width and type has registers to give up, so that others find room."""
-        return self.keys.base.shape[-1] <= 128 and self.keys.base.element_size() == 2
-
-    def fits(self, page_size: int, block_tokens: int) -> bool:
-        return block_tokens == self.block_tokens and page_size % block_tokens == 0
 
 
-def page_tiles(k_pages: torch.Tensor, v_pages: torch.Tensor, block_tokens: int) -> PageTiles | None:
-    """None where heads have a width that the engine does not take, or pages are shorter than a tile."""
+class PageTiles:
+    """Pages as the device's copy engine takes them, in tiles of any size that was asked for."""
+
+    def __init__(self, k_pages: torch.Tensor, v_pages: torch.Tensor) -> None:
+        self._pages = k_pages, v_pages
+        self._by_size: dict[int, Tiles | None] = {}
+
+    def of(self, block_tokens: int) -> Tiles | None:
+        """None where heads have a width that the engine does not take, or pages do not consist of such tiles."""
+        if block_tokens not in self._by_size:
+            self._by_size[block_tokens] = _tiles(*self._pages, block_tokens)
+        return self._by_size[block_tokens]
+
+    def are_light(self, block_tokens: int) -> bool:
+        """There are such tiles, and a program that sums up heads of their width and type has registers to give up, so
+        that others find room."""
+        keys = self._pages[0]
+        return self.of(block_tokens) is not None and keys.shape[-1] <= 128 and keys.element_size() == 2
+
+    def in_place_of(self, others: PageTiles) -> dict[int, TensorDescriptor]:
+        """By what stands in a launch for tiles of other pages that lie alike: what would stand there for these."""
+        found: dict[int, TensorDescriptor] = {}
+        for block_tokens, old in others._by_size.items():
+            new = self.of(block_tokens)
+            if old is not None and new is not None:
+                found |= {id(old.keys): new.keys, id(old.values): new.values}
+        return found
+
+
+def _tiles(k_pages: torch.Tensor, v_pages: torch.Tensor, block_tokens: int) -> Tiles | None:
     num_pages, page_size, num_heads, width = k_pages.shape
     if width & (width - 1) or width < 16 or page_size % block_tokens or not k_pages.is_contiguous():
         return None
     shape, strides = [num_pages * page_size, num_heads * width], [num_heads * width, 1]
-    keys, values = (TensorDescriptor(x, shape, strides, [block_tokens, width]) for x in (k_pages, v_pages))
-    return PageTiles(keys, values, block_tokens)
+    return Tiles(*(TensorDescriptor(x, shape, strides, [block_tokens, width]) for x in (k_pages, v_pages)))
 
 
 @triton.jit
@@ -137,7 +154,7 @@ def put_together(
             cache_modifier=".cg",
         )
         top, total, mixed = take_split(parts, log_totals, top, total, mixed)
-    return mixed / tl.where(total > 0, total, 1.0)[:, None]
+    return mixed * (1.0 / tl.where(total > 0, total, 1.0))[:, None]
 
 
 @triton.jit
@@ -152,3 +169,16 @@ def softmax_step(scores, scale, values, top, total, mixed):
     total = total * shrink + tl.sum(weights, 1)
     mixed = product(weights.to(values.dtype), values, mixed * shrink[:, None])
     return new_top, total, mixed
+
+
+@triton.jit
+def turned_step(scores, scale, values, top, total, mixed):
+    """The same with tokens above and lines beside each other: scores [N, M], values [N, E], mixed [E, M].
+
+    The total is kept apart by token of a tile, [N, M]: to add it up takes threads that ask each other.
+    """
+    new_top = tl.maximum(top, tl.max(scores, 0) * scale)
+    weights = tl.exp2(scores * scale - new_top[None, :])
+    shrink = tl.exp2(top - new_top)[None, :]
+    mixed = product(tl.trans(values), weights.to(values.dtype), mixed * shrink)
+    return new_top, total * shrink + weights, mixed

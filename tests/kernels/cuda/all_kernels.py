@@ -19,7 +19,6 @@ import torch
 
 from benchmarks.gpu.models import SHAPES
 from pagoda.kernels.cuda.activation import gated, quantize
-from pagoda.kernels.cuda.attention import TILE_TOKENS
 from pagoda.kernels.cuda.decode_attention import decode_attention, decode_cuts, decode_workspace
 from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN as FIXED_SPLIT_LEN
 from pagoda.kernels.cuda.fixed_attention import fixed_attention
@@ -35,7 +34,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
-from pagoda.kernels.cuda.tiles import page_tiles
+from pagoda.kernels.cuda.tiles import PageTiles
 from tests.kernels.cuda.hopper import Built, kernels_of, measured
 
 BF16, FP8, FLOAT, INT = torch.bfloat16, torch.float8_e4m3fn, torch.float32, torch.int32
@@ -141,7 +140,7 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     """With pages of this type."""
     num_heads, num_kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
     pages = tuple(new(NUM_PAGES, PAGE_SIZE, num_kv_heads, head_dim, dtype=dtype) for _ in range(2))
-    tiles = page_tiles(*pages, TILE_TOKENS)
+    tiles = PageTiles(*pages)
     norm = new(head_dim, dtype=FLOAT)
     norms = HeadNorms(norm, norm, EPSILON, 0.0) if shape.has_head_norms else None
     cosines, joined = new(CONTEXT, head_dim // 2, dtype=FLOAT), new(ROWS, shape.num_in_heads)
@@ -150,7 +149,7 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     turning = (cosines, cosines, False, norms)
     yield "heads to pages", partial(rope_write, q, *pages, joined, *turning, numbers, numbers, numbers, table)
     fresh = FreshHeads(joined, *turning)
-    decode = partial(decode_attention, out, q, *pages, table, numbers, SCALE)
+    decode = partial(decode_attention, out, q, *pages, table, numbers, SCALE, page_tiles=tiles)
     for cut in decode_cuts(ROWS, CONTEXT):
         workspace = decode_workspace(ROWS, num_heads, num_kv_heads, head_dim, CONTEXT, CPU, cut.split_len)
         yield f"decode, splits of {cut.split_len}", partial(decode, 0, workspace)
@@ -159,13 +158,13 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     for count in (16, 128, ROWS):
         group = SharedRows(numbers[:count], numbers[:count], whole_numbers(2))
         where = (out[:count], q[:count], *pages, table, numbers[:count], group, SCALE, workspace)
-        yield f"{count} rows that share", partial(shared_attention, *where, programs_per_row=4, tiles=tiles)
+        yield f"{count} rows that share", partial(shared_attention, *where, programs_per_row=4, page_tiles=tiles)
     for count in (64, 8192):
         prompts = (new(count, num_heads, head_dim), new(count, num_heads, head_dim), *pages, table[:4], numbers[:5])
         prefill = partial(prefill_attention, *prompts, numbers[:4], count // 4, SCALE)
-        yield f"prompts of {count}, whole tiles", partial(prefill, 0, tiles=tiles)
+        yield f"prompts of {count}, whole tiles", partial(prefill, 0, page_tiles=tiles)
         yield f"prompts of {count}, gathered", partial(prefill, 0)
-        yield f"prompts of {count}, window", partial(prefill, 99, tiles=tiles)
+        yield f"prompts of {count}, window", partial(prefill, 99, page_tiles=tiles)
 
 
 def of_fixed_sums(shape: Shape) -> Iterator[tuple[str, Launch]]:

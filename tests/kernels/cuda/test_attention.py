@@ -22,11 +22,11 @@ class Noted:
     def __init__(self, name: str, notes: list[Any], may_repeat: bool) -> None:
         self.name, self.notes, self.may_repeat = name, notes, may_repeat
 
-    def __call__(self, *arguments: Any, tiles: PageTiles | None = None, fresh: None = None) -> Launch | None:
-        pages = arguments[2:4] if tiles is None else (*arguments[2:4], tiles.keys.base, tiles.values.base)
-        self.notes.append((self.name, "anew", *pages))
-        all_arguments = arguments if tiles is None else (*arguments, tiles.keys, tiles.values)
-        return Launch(self, (1, 1, 1), all_arguments) if self.may_repeat else None
+    def __call__(self, *arguments: Any, page_tiles: PageTiles, fresh: None = None) -> Launch | None:
+        tiles = page_tiles.of(64 if self.name == "prefill" else 16)
+        assert tiles is not None
+        self.notes.append((self.name, "anew", *arguments[2:4], tiles.keys.base, tiles.values.base))
+        return Launch(self, (1, 1, 1), (*arguments, *tiles)) if self.may_repeat else None
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def again(*arguments: Any) -> None:
@@ -65,7 +65,6 @@ def test_layers_that_are_alike_launch_again_on_their_own_pages(
             how = "again" if may_repeat and number > 1 else "anew"
             assert [note[:2] for note in notes] == [(name, how) for name in names]
             pages = (layer.keys, layer.values)
-            for name, _, *noted in notes:
-                expected = pages if name == "decode" else (*pages, *pages)
-                assert all(one is other for one, other in zip(noted, expected, strict=True))
+            for _, _, *noted in notes:
+                assert all(one is other for one, other in zip(noted, pages * 2, strict=True))
             notes.clear()

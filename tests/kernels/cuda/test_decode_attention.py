@@ -5,8 +5,16 @@ import pytest
 import torch
 
 from pagoda.kernels.base import RopeFrequencies
-from pagoda.kernels.cuda.decode_attention import DecodeCut, DecodeTile, decode_attention, decode_cuts, decode_workspace
+from pagoda.kernels.cuda.decode_attention import (
+    DecodeCut,
+    DecodeTile,
+    decode_attention,
+    decode_cuts,
+    decode_tile,
+    decode_workspace,
+)
 from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
+from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kernels.reference.rope import rope_table
 from tests.kernels.cuda.device import (
@@ -23,6 +31,7 @@ from tests.kernels.cuda.device import (
 from tests.kernels.reference.ragged import RaggedCase, Row, make_case
 
 SCALE = 0.3
+LONG, SHORT = decode_tile(512), decode_tile(64)
 
 
 class Decode:
@@ -46,22 +55,29 @@ class Decode:
         longest = int(case.batch.context_lens.max())
         self.workspace = decode_workspace(num_rows, num_heads, num_kv_heads, head_dim, longest, DEVICE, split_len)
 
-    def run(self, rows: list[int] | None = None, programs_per_row: int | None = None) -> torch.Tensor:
+    def run(
+        self,
+        rows: list[int] | None = None,
+        programs_per_row: int | None = None,
+        tile: DecodeTile = LONG,
+    ) -> torch.Tensor:
         picked = np.arange(len(self.queries)) if rows is None else np.array(rows)
         dtype = DTYPES[self.kind]
         out = poisoned(self.queries[picked].shape, dtype)
+        keys, values = (on_device(x, self.page_dtype) for x in (self.case.pages.keys, self.case.pages.values))
         decode_attention(
             out,
             on_device(self.queries[picked], dtype),
-            on_device(self.case.pages.keys, self.page_dtype),
-            on_device(self.case.pages.values, self.page_dtype),
+            keys,
+            values,
             on_device(self.case.batch.page_tables[1][picked]),
             on_device(self.case.batch.context_lens[picked]),
             SCALE,
             self.window,
             self.workspace,
             programs_per_row=programs_per_row,
-            tile=DecodeTile(16, 4, 3),
+            tile=tile,
+            page_tiles=PageTiles(keys, values),
         )
         assert not self.workspace.num_done.any()
         return out
@@ -76,11 +92,26 @@ def rows(*context_lens: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("group", [1, 3, 4, 20])
-def test_types_and_groups_of_heads(kind: str, group: int):
+@pytest.mark.parametrize("group", [1, 3, 4, 8, 20])
+@pytest.mark.parametrize("tile", [LONG, SHORT])
+def test_types_and_groups_of_heads(kind: str, group: int, tile: DecodeTile):
     case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
     decode = Decode(case, 2 * group, 0, kind)
-    assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
+    assert_close(decode.run(tile=tile), decode.expected(), TOLERANCES[kind])
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("page_size", [16, 32])
+@pytest.mark.parametrize("split_len", [32, 64])
+@pytest.mark.parametrize("block_tokens", [16, 32])
+def test_whole_tiles_of_pages(kind: str, page_size: int, split_len: int, block_tokens: int):
+    case = make_case(rows(1, 16, 17, 31, 32, 33, 64, 70, 129), page_size, 2, 32, 0, seed=1)
+    for row, context_len in enumerate(case.batch.context_lens):  # behind a row's end may lie anything
+        last = case.batch.page_tables[1][row, (context_len - 1) // page_size]
+        for pages in (case.pages.keys, case.pages.values):
+            pages[last, (context_len - 1) % page_size + 1 :] = np.nan
+    decode = Decode(case, 8, 0, kind, split_len)
+    assert_close(decode.run(tile=DecodeTile(block_tokens, 1, 2)), decode.expected(), TOLERANCES[kind])
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
@@ -124,7 +155,7 @@ def test_heads_as_the_projection_left_them(
             queries[0] = 0
         workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, 100, DEVICE, 32)
         where = (out, queries, keys, values, table, context_lens, SCALE, window, workspace)
-        decode_attention(*where, tile=DecodeTile(16, 4, 3), fresh=fresh if is_fresh else None)
+        decode_attention(*where, tile=LONG, fresh=fresh if is_fresh else None, page_tiles=PageTiles(keys, values))
         found.append([to_numpy(tensor) for tensor in (keys, values, out)])
     for actual, expected in zip(*found, strict=True):
         np.testing.assert_allclose(actual, expected, atol=3 * TOLERANCES[kind], rtol=3 * TOLERANCES[kind])

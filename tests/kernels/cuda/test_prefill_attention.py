@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pagoda.kernels.cuda import prefill_attention as kernel
-from pagoda.kernels.cuda.tiles import page_tiles
+from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DTYPES,
@@ -52,7 +52,7 @@ def check(
         SCALE,
         window,
         tile=None if tile is None else kernel.PrefillTile(tile, 16, 4, 2),
-        tiles=page_tiles(keys, values, 16 if tile else 64) if whole else None,
+        page_tiles=PageTiles(keys, values) if whole else None,
     )
     pages = rounded_pages(case.pages, page_dtype)
     expected = ReferenceOperators().attention(queries, pages, case.batch, 1, SCALE, window)

@@ -11,7 +11,7 @@ from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
 from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
-from pagoda.kernels.cuda.tiles import page_tiles
+from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DEVICE,
@@ -82,7 +82,7 @@ def attend(
         pieces=pieces,
         tile=SharedTile(16, 16, 4, 4),
         tile_beside=beside,
-        tiles=page_tiles(keys, values, 16) if whole else None,
+        page_tiles=PageTiles(keys, values) if whole else None,
     )
     assert not workspace.num_done.any()
     return out
