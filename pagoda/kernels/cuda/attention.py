@@ -128,13 +128,11 @@ class Attention:
         table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
         where = (out, queries, pages.keys, pages.values, table, context_lens)
         if batch.shared is not None and not window:
-            how = (batch.shared, scale, workspace, programs_per_row)
-            return shared_attention(*where, *how, fresh=fresh, page_tiles=self._tiles_of(pages))
-        return [
-            decode_attention(
-                *where, scale, window, workspace, programs_per_row, fresh=fresh, page_tiles=self._tiles_of(pages)
+            return shared_attention(
+                *where, batch.shared, scale, workspace, programs_per_row, page_tiles=self._tiles_of(pages)
             )
-        ]
+        how = (scale, window, workspace, programs_per_row)
+        return [decode_attention(*where, *how, fresh=fresh, page_tiles=self._tiles_of(pages))]
 
     def _others(self, old: KVPages, new: KVPages) -> dict[int, Any]:
         """What stands in a launch for pages, and what would stand there for others."""

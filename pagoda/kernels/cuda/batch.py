@@ -46,9 +46,9 @@ class DeviceBatch:
     """By layers that are alike: what attention launched for one of them, and on which pages."""
 
     @property
-    def only_decodes(self) -> bool:
-        """Whether every entry has one token."""
-        return self.num_decoding == self.num_entries
+    def decodes_alone(self) -> bool:
+        """Whether every entry has one token, and none reads pages together with others."""
+        return self.num_decoding == self.num_entries and self.shared is None
 
     @property
     def num_tokens(self) -> int:

@@ -152,6 +152,7 @@ def decode_attention(
     the device's copy engine fetches keys and values. What is given back may be launched again on other pages that lie
     alike.
     """
+    assert fresh is None or shared_lens is None, "the shared part wants its queries turned beforehand"
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
     num_rows, num_heads, head_dim = q.shape
@@ -285,7 +286,7 @@ def _decode(
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
     lanes = tl.arange(0, WIDTH_BLOCK)
-    if IS_FRESH and shared_lens is None:
+    if IS_FRESH:
         # Lengths and pages are those of the step, and what the pages hold was written in steps before: only the heads
         # must be waited for. The first split of a program that has few is asked for meanwhile.
         if EARLY and SPLIT_LEN <= FETCHED_TOKENS:

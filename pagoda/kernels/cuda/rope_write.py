@@ -58,7 +58,7 @@ def turned_heads(
     heads,
     is_head,
     lanes,
-    positions,
+    position,
     cosines,
     sines,
     norm,
@@ -69,8 +69,7 @@ def turned_heads(
     INTERLEAVED: tl.constexpr,
     NORMS: tl.constexpr,
 ):
-    """The heads at these pointers [M], normed and turned to one position or to those of each [M, 1]: [M, lanes] float32.
-    """
+    """The heads at these pointers [M], normed and turned to the position: [M, lanes] float32."""
     is_turned = lanes < 2 * HALF
     if INTERLEAVED:
         partners, angles, is_first = lanes ^ 1, lanes // 2, lanes % 2 == 0
@@ -89,10 +88,11 @@ def turned_heads(
         # Rounded as the single operators round.
         x = (x * inverse * own[None, :]).to(kind).to(tl.float32)
         y = (y * inverse * others[None, :]).to(kind).to(tl.float32)
-    places = positions.to(tl.int64) * HALF + tl.where(is_turned, angles, 0)
-    cosine = tl.where(is_turned, tl.load(cosines + places), 1.0)
-    sine = tl.where(is_turned, tl.load(sines + places), 0.0)
-    return x * cosine + y * tl.where(is_first, -sine, sine)
+    angles += position.to(tl.int64) * HALF
+    cosine = tl.load(cosines + angles, mask=is_turned, other=1.0)
+    sine = tl.load(sines + angles, mask=is_turned, other=0.0)
+    sine = tl.where(is_first, -sine, sine)
+    return x * cosine[None, :] + y * sine[None, :]
 
 
 @quick

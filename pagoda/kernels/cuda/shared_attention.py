@@ -24,7 +24,6 @@ from pagoda.kernels.cuda.decode_attention import (
 from pagoda.kernels.cuda.launch import block_of
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import Launch, quick
-from pagoda.kernels.cuda.rope_write import FreshHeads, turned_heads
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
@@ -103,13 +102,12 @@ def shared_attention(
     pieces: int | None = None,
     tile: SharedTile | None = None,
     tile_beside: DecodeTile | None = None,
-    fresh: FreshHeads | None = None,
     page_tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
     """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
 
-    `fresh` heads take the place of q here too. With `page_tiles` the device's copy engine fetches keys and values. What
-    is given back may be launched again on other pages that lie alike.
+    With `page_tiles` the device's copy engine fetches keys and values. What is given back may be launched again on
+    other pages that lie alike.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     num_rows, num_heads, head_dim = q.shape
@@ -151,7 +149,6 @@ def shared_attention(
         page_table.stride(0),
         None if tiles is None else tiles.keys,
         None if tiles is None else tiles.values,
-        *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
         GROUP=group,
         GROUP_BLOCK=group_block,
         ROWS=rows_in_tile,
@@ -163,10 +160,6 @@ def shared_attention(
         BLOCK_TOKENS=tile.block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
-        IS_FRESH=fresh is not None,
-        HALF=0 if fresh is None else fresh.cosines.shape[1],
-        INTERLEAVED=fresh is not None and fresh.interleaved,
-        NORMS=fresh is not None and fresh.norms is not None,
         EARLY=LAUNCHES_EARLY,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -187,7 +180,6 @@ def shared_attention(
         shared_lens=shared.shared_lens,
         shared_pieces=pieces,
         tile=tile_beside,
-        fresh=fresh,
         page_tiles=page_tiles,
     )
     return [together, apart]
@@ -221,14 +213,6 @@ def _shared(
     table_row,
     k_tiles,
     v_tiles,
-    heads_x,
-    heads_row,
-    cosines,
-    sines,
-    query_norm,
-    _key_norm,
-    epsilon,
-    offset,
     GROUP: tl.constexpr,
     GROUP_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -240,10 +224,6 @@ def _shared(
     BLOCK_TOKENS: tl.constexpr,
     GROUPS_TOGETHER: tl.constexpr,
     WHOLE: tl.constexpr,
-    IS_FRESH: tl.constexpr,
-    HALF: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
-    NORMS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     wait_for_earlier(EARLY)
@@ -268,14 +248,7 @@ def _shared(
     is_line = (own_members < end) & (heads < GROUP)
     rows = tl.load(members + own_members, mask=own_members < end, other=0).to(tl.int64)
     head_numbers = kv_head * GROUP + heads
-    if IS_FRESH:
-        positions = tl.load(context_lens + rows, mask=is_line, other=1) - 1
-        queries = turned_heads(
-            heads_x + rows * heads_row + head_numbers * WIDTH, is_line, lanes, positions[:, None], cosines, sines,
-            query_norm, epsilon, offset, WIDTH, HALF, INTERLEAVED, NORMS
-        ).to(out.dtype.element_ty)  # fmt: skip
-    else:
-        queries = load_rows(q, rows * q_row + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
+    queries = load_rows(q, rows * q_row + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
 
     table = page_table + leader.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride

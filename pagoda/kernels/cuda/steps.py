@@ -223,7 +223,7 @@ class Steps:
     def _rope_attend(
         self, rope: fusion.RopeWrite, norms: HeadNorms | None, call: recorded.Attend, batch: DeviceBatch, count: int
     ) -> None:
-        if not batch.only_decodes or self._common.deterministic:
+        if not batch.decodes_alone or self._common.deterministic:
             self._rope_write(rope, norms, batch, count)
             self._attend(call, batch, count)
             return

@@ -158,9 +158,7 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     for count in (16, 128, ROWS):
         group = SharedRows(numbers[:count], numbers[:count], whole_numbers(2))
         where = (out[:count], q[:count], *pages, table, numbers[:count], group, SCALE, workspace)
-        share = partial(shared_attention, *where, programs_per_row=4, page_tiles=tiles)
-        yield f"{count} rows that share", share
-        yield f"{count} rows that share, fresh heads", partial(share, fresh=fresh)
+        yield f"{count} rows that share", partial(shared_attention, *where, programs_per_row=4, page_tiles=tiles)
     for count in (64, 8192):
         prompts = (new(count, num_heads, head_dim), new(count, num_heads, head_dim), *pages, table[:4], numbers[:5])
         prefill = partial(prefill_attention, *prompts, numbers[:4], count // 4, SCALE)

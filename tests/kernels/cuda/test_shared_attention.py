@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.kernels.base import RopeFrequencies
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
 from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
-from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
-from pagoda.kernels.reference.rope import rope_table
 from tests.kernels.cuda.device import (
     DEVICE,
     DTYPES,
@@ -25,7 +22,6 @@ from tests.kernels.cuda.device import (
     poisoned,
     rounded,
     rounded_pages,
-    to_numpy,
 )
 from tests.kernels.reference.ragged import RaggedCase, Row, make_case
 
@@ -161,47 +157,6 @@ def test_nothing_is_shared():
     zeros = torch.zeros(2, dtype=torch.int32, device=DEVICE)
     nobody = SharedRows(zeros, zeros, torch.zeros(3, dtype=torch.int32, device=DEVICE))
     check(case, nobody, 2)
-
-
-@pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("has_norms", [False, True])
-@pytest.mark.parametrize(("interleaved", "rotary_dim"), [(False, 16), (True, 12)])
-def test_heads_as_the_projection_left_them(kind: str, has_norms: bool, interleaved: bool, rotary_dim: int):
-    """Against the kernels apart, which have twins of their own; the last row is padding."""
-    dtype, heads = DTYPES[kind], 3
-    case = new_case(120, 130, 17, 90, 101, 40, 1)
-    groups = share(case, [[0, 1], [4, 3]], [7, 5])
-    case.batch.context_lens[6] = 0
-    _, _, num_kv_heads, head_dim = case.pages.keys.shape
-    num_rows, num_heads = len(case.batch.context_lens), heads * num_kv_heads
-    generator = np.random.default_rng(11)
-    x = on_device(generator.standard_normal((num_rows, (num_heads + 2 * num_kv_heads) * head_dim), np.float32), dtype)
-    frequencies = RopeFrequencies((10.0 ** -np.linspace(0, 2, rotary_dim // 2)).astype(np.float32), interleaved)
-    every = rope_table(np.arange(160, dtype=np.int32), frequencies)
-    weights = on_device(generator.standard_normal((2, head_dim), np.float32))
-    norms = HeadNorms(weights[0], weights[1], 1e-5, 1.0) if has_norms else None
-    fresh = FreshHeads(x, on_device(every.cos), on_device(every.sin), interleaved, norms)
-    table, context_lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
-    found = []
-    for is_fresh in (True, False):
-        keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
-        queries, out = (poisoned((num_rows, num_heads, head_dim), dtype) for _ in range(2))
-        if not is_fresh:
-            positions, entries = (context_lens - 1).clamp(min=0), torch.arange(num_rows, device=DEVICE).int()
-            turned = (fresh.cosines, fresh.sines, interleaved, norms, positions, entries, context_lens, table)
-            rope_write(queries, keys, values, x, *turned)
-        workspace = decode_workspace(num_rows, num_heads, num_kv_heads, head_dim, 130, DEVICE, 32)
-        shared_attention(
-            *(out, queries, keys, values, table, context_lens, groups, SCALE, workspace),
-            pieces=2,
-            tile=SharedTile(16, 16, 4, 4),
-            fresh=fresh if is_fresh else None,
-            page_tiles=PageTiles(keys, values),
-        )
-        assert not workspace.num_done.any()
-        found.append([to_numpy(tensor) for tensor in (keys, values, out)])
-    for actual, expected in zip(*found, strict=True):
-        np.testing.assert_allclose(actual, expected, atol=3 * TOLERANCES[kind], rtol=3 * TOLERANCES[kind])
 
 
 class OtherOrder:
