@@ -77,17 +77,28 @@ class Board:
 
     # -- pages that became full ----------------------------------------------------------------------------------------
 
+    def chunk_planned(self, sequence: Sequence) -> None:
+        """Of a prompt that has more pages once the steps under way are done."""
+        self._offer(sequence, int(self.rows.computed[sequence.row]))
+
     def page_completed(self, sequence: Sequence) -> None:
-        table = sequence.table
-        assert table is not None
         settled = int(self.rows.settled[sequence.row])
-        self._publish(sequence, settled)
+        self._offer(sequence, settled)
         if self.cache.has_windows:
-            self.cache.drop_behind(table, settled)
+            assert sequence.table is not None
+            self.cache.drop_behind(sequence.table, settled)
+
+    def _offer(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let others find the full pages among its first tokens.
+
+        A sibling may share pages that were just exchanged for equal ones in the tree: it must follow, or it would hold
+        a page there without those before it.
+        """
+        self._publish(sequence, num_tokens)
         if sequence.submit.num_samples == 1:
             return
-        # A sibling may share pages that were just exchanged for equal ones in the tree: it must follow, or it would
-        # hold a page there without those before it.
+        table = sequence.table
+        assert table is not None
         num_tokens = table.num_published * self.cache.page_size
         for sibling in self.requests[sequence.request_id]:
             if sibling.table is not None and sibling.table.num_published < table.num_published:

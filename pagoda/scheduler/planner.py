@@ -50,6 +50,7 @@ class Planner:
         if steady is not None and self._is_undisturbed(steady):
             return self._repeat(steady)
         board = self._board
+        self._publish_chunks()
         draft = PlanDraft(board.step_id, board.stopped_rows, board.table_updates)
         board.stopped_rows, board.table_updates = [], []
         self._fork_trunks(draft)
@@ -96,6 +97,17 @@ class Planner:
         return StepPlan(board.step_id, (), (), (), (), *arrays)
 
     # -- the rows that run ---------------------------------------------------------------------------------------------
+
+    def _publish_chunks(self) -> None:
+        """Steps are computed in the order of their plans: what the last one computes of prompts, this one can read,
+        whether its results are back or not."""
+        if not self._board.in_flight:
+            return
+        step = self._board.in_flight[-1]
+        (chunks,) = ((step.num_tokens > 1) & (step.num_drafts == 0)).nonzero()
+        for row, sequence in zip(step.rows[chunks].tolist(), step.sequences[chunks].tolist(), strict=True):
+            if self._rows.owner[row] == sequence:
+                self._board.chunk_planned(self._rows.tenant(row))
 
     def _fork_trunks(self, draft: PlanDraft) -> None:
         for trunk in [s for s in self._board.prefilling if s.is_trunk and not s.is_paused]:

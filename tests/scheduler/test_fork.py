@@ -109,20 +109,22 @@ def test_one_sample_may_end_before_the_others() -> None:
 
 
 def test_siblings_follow_when_shared_pages_are_exchanged_for_equal_ones() -> None:
-    """Forked before its results were back, then another request published the same first pages."""
-    desk = Desk(num_pages=30, max_num_seqs=4, max_num_batched_tokens=13)
-    desk.submit("other", text(0, 8) + [77] * 5, reads_prefix_cache=False)
-    desk.plan()
+    """Forked before the result of its last chunk, a single token, was back; another request had published that page."""
+    desk = Desk(num_pages=30, max_num_seqs=4, max_num_batched_tokens=24)
+    desk.submit("other", text(0, 12) + [77], reads_prefix_cache=False)
     desk.submit("a", text(0, 12) + [5], num_samples=2)
-    for _ in range(3):
-        desk.plan()
+    assert [desk.tokens(desk.plan()) for _ in range(3)] == [
+        {"other": 13, "a": 11},
+        {"other": 1, "a": 1},
+        {"other": 1, "a": 2},
+    ]
     for _ in range(3):
         desk.commit()
     other = desk.sample("other").table
     assert other is not None
-    assert pages(desk, "a", 0)[:2] == pages(desk, "a", 1)[:2] == other.pages[0][:2]
+    assert pages(desk, "a", 0)[:3] == pages(desk, "a", 1)[:3] == other.pages[0][:3]
     plan = desk.plan()
-    told = {update.row for update in plan.table_updates if update.start == 0}
+    told = {update.row for update in plan.table_updates if update.start == 2}
     assert told == {desk.sample("a", 0).row, desk.sample("a", 1).row}
     desk.scheduler.stop(Stop(desk.sample("other").number, "stop"))
     desk.scheduler.stop(Stop(desk.sample("a").number, "stop"))

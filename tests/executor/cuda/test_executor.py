@@ -29,6 +29,7 @@ from pagoda.kernels.reference import ReferenceOperators
 from pagoda.kv_cache import KVCacheManager
 from pagoda.models import Model
 from pagoda.scheduler import Scheduler
+from pagoda.scheduler.decisions import Reason
 from tests.kernels.cpu.families import FAMILIES, make_family
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -128,6 +129,26 @@ def test_a_single_row_takes_a_way_of_its_own(tmp_path: Path) -> None:
     model = make_family("qwen3", tmp_path)
     [request, *_] = some_requests(model.config.vocab_size, SamplingParams(temperature=0, max_tokens=6), 1)
     assert answers(cuda_loop(model), [request]) == answers(plain_loop(model), [request])
+
+
+@pytest.mark.slow
+def test_a_prefix_is_read_by_the_step_after_the_one_that_computes_it(tmp_path: Path) -> None:
+    model = make_family("llama", tmp_path)
+    rng = random.Random(6)
+    first, *shared = [rng.randrange(model.config.vocab_size) for _ in range(33)]
+    sampling = SamplingParams(temperature=0, max_tokens=2)
+    requests = [Request(request_id=f"r{n}", prompt_token_ids=(*shared, n, n + 1), sampling=sampling) for n in range(3)]
+    loop = cuda_loop(model)
+    answers(loop, [Request(request_id="before", prompt_token_ids=(first,), sampling=sampling)])
+    assert loop.executor.lateness == 1
+    assert answers(loop, requests) == answers(plain_loop(model), requests)
+    started = [
+        next(noted for noted in loop.scheduler.log.decisions(request.request_id) if noted.reason is Reason.ADMITTED)
+        for request in requests
+    ]
+    owner = started[0].step_id
+    assert [one.step_id - owner for one in started] == [0, 2, 2], "two chunks, and right behind the second"
+    assert [one.values for one in started] == [(0, 34), (32, 2), (32, 2)]
 
 
 @pytest.mark.slow
