@@ -30,9 +30,9 @@ Incoming = tuple[Request, str | None]
 """A request and the text of its prompt, if it has one."""
 # A device that computes beside the host has its first step as soon as there are tokens for one. To make requests ready
 # takes the host time, so beside a step come so many times its own tokens, and no more than would fill so many steps:
-# few enough not to hold up the next.
-TIMES_OPENED = 32
-STEPS_OPENED = 16
+# few enough not to hold up the next, and enough to fill it where most of their tokens are cached.
+TIMES_OPENED = 64
+STEPS_OPENED = 20
 
 
 class LLM:

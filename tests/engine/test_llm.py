@@ -18,7 +18,7 @@ from pagoda import LLM, SamplingParams
 from pagoda.core.errors import CapacityError, EngineError, InvalidRequest
 from pagoda.core.plan import RowPayload, StepPlan
 from pagoda.core.result import StepResult
-from pagoda.engine.llm import STEPS_OPENED
+from pagoda.engine.llm import STEPS_OPENED, TIMES_OPENED
 from tests.engine.conftest import END, KERNELS, VOCAB_SIZE, MakeLLM
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -315,6 +315,7 @@ class DeviceApart:
         self._executor = llm.engine.loop.executor
         self._results: deque[StepResult] = deque()
         self.num_sent = 0
+        self.plans: list[StepPlan] = []
 
     @property
     def num_in_flight(self) -> int:
@@ -324,6 +325,7 @@ class DeviceApart:
         self._executor.submit(plan, payloads)
         self._results.append(self._executor.collect())
         self.num_sent += 1
+        self.plans.append(plan)
 
     def collect(self) -> StepResult:
         return self._results.popleft()
@@ -354,6 +356,21 @@ def test_a_device_apart_gets_its_first_step_before_all_prompts_are_read(
     assert all(len(output.outputs[0].token_ids) == 2 for output in outputs) and len(outputs) == count
     in_time = Counter(sent_when_read)
     assert in_time[0] == per_step and in_time[1] == STEPS_OPENED * per_step and in_time[2] == per_step
+    check_clean(llm)
+
+
+def test_prompts_of_one_prefix_fill_the_steps_after_the_one_that_computes_it(
+    make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
+):
+    llm = make_llm(max_num_seqs=64)
+    device = DeviceApart(llm)
+    monkeypatch.setattr(llm.engine.loop, "executor", device)
+    budget, page, own = llm.engine.config.max_num_batched_tokens, llm.engine.config.block_size, 2
+    assert own * TIMES_OPENED > budget
+    prompts = [[5] * page + [6 + number % 20] * own for number in range(3 * TIMES_OPENED)]
+    llm.generate(prompts, SamplingParams(max_tokens=1, ignore_eos=True), use_tqdm=False)
+    sizes = [int(plan.num_tokens.sum()) for plan in device.plans]
+    assert sizes[0] == page + own and sizes[1:4] == [budget] * 3
     check_clean(llm)
 
 
