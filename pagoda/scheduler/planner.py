@@ -100,7 +100,8 @@ class Planner:
 
     def _publish_chunks(self) -> None:
         """Steps are computed in the order of their plans: what the last one computes of prompts, this one can read,
-        whether its results are back or not."""
+        whether its results are back or not. A chunk of a single token is not told from a row that decodes, and waits.
+        """
         if not self._board.in_flight:
             return
         step = self._board.in_flight[-1]

@@ -314,8 +314,7 @@ class DeviceApart:
     def __init__(self, llm: LLM) -> None:
         self._executor = llm.engine.loop.executor
         self._results: deque[StepResult] = deque()
-        self.num_sent = 0
-        self.plans: list[StepPlan] = []
+        self.sent: list[StepPlan] = []
 
     @property
     def num_in_flight(self) -> int:
@@ -324,18 +323,21 @@ class DeviceApart:
     def submit(self, plan: StepPlan, payloads: Sequence[RowPayload]) -> None:
         self._executor.submit(plan, payloads)
         self._results.append(self._executor.collect())
-        self.num_sent += 1
-        self.plans.append(plan)
+        self.sent.append(plan)
 
     def collect(self) -> StepResult:
         return self._results.popleft()
 
 
-@pytest.fixture
-def device_apart(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> DeviceApart:
+def set_apart(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> DeviceApart:
     device = DeviceApart(llm)
     monkeypatch.setattr(llm.engine.loop, "executor", device)
     return device
+
+
+@pytest.fixture
+def device_apart(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> DeviceApart:
+    return set_apart(llm, monkeypatch)
 
 
 def test_a_device_apart_gets_its_first_step_before_all_prompts_are_read(
@@ -348,7 +350,7 @@ def test_a_device_apart_gets_its_first_step_before_all_prompts_are_read(
     read = llm._reader.read
 
     def watched_read(prompt: list[int]) -> tuple[str | None, list[int]]:
-        sent_when_read.append(device_apart.num_sent)
+        sent_when_read.append(len(device_apart.sent))
         return read(prompt)
 
     monkeypatch.setattr(llm._reader, "read", watched_read)
@@ -363,13 +365,12 @@ def test_prompts_of_one_prefix_fill_the_steps_after_the_one_that_computes_it(
     make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
 ):
     llm = make_llm(max_num_seqs=64)
-    device = DeviceApart(llm)
-    monkeypatch.setattr(llm.engine.loop, "executor", device)
+    device = set_apart(llm, monkeypatch)
     budget, page, own = llm.engine.config.max_num_batched_tokens, llm.engine.config.block_size, 2
     assert own * TIMES_OPENED > budget
     prompts = [[5] * page + [6 + number % 20] * own for number in range(3 * TIMES_OPENED)]
     llm.generate(prompts, SamplingParams(max_tokens=1, ignore_eos=True), use_tqdm=False)
-    sizes = [int(plan.num_tokens.sum()) for plan in device.plans]
+    sizes = [int(plan.num_tokens.sum()) for plan in device.sent]
     assert sizes[0] == page + own and sizes[1:4] == [budget] * 3
     check_clean(llm)
 

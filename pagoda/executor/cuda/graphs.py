@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,12 @@ def bucket_sizes(most: int) -> list[int]:
     """Padding costs least where steps are short: small sizes lie close together."""
     sizes = [1, 2, 4, *range(8, 128, 8), *range(128, 256, 16), *range(256, 2048, 32)]
     return sorted({min(size, most) for size in sizes if size < most} | {most})
+
+
+def pool_for(graphs: Sized, last: Any) -> Any:
+    """Where one more graph finds its memory: with the others, or anew where none is left. What the last graph of a pool
+    gave back cannot be captured into again."""
+    return last if len(graphs) else torch.cuda.graph_pool_handle()
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,7 @@ class DecodeGraphs:
     def _captured(self, variant: Variant) -> torch.cuda.CUDAGraph:
         self._launch(variant)
         torch.cuda.synchronize()
-        if not self._graphs:  # what the last graph of a pool gave back cannot be captured into again
-            self._pool = torch.cuda.graph_pool_handle()
+        self._pool = pool_for(self._graphs, self._pool)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._launch(variant)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from pagoda.executor.cuda.graphs import pool_for
 from pagoda.executor.cuda.halves import out_of_memory
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.steps import Piece
@@ -132,8 +133,7 @@ class PromptGraphs:
             oldest = next(iter(self._captured))
             del self._captured[oldest]  # the steps that used it have long been collected
             self._num_steps[oldest] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
-        if not self._captured:  # what the last graph of a pool gave back cannot be captured into again
-            self._pool = torch.cuda.graph_pool_handle()
+        self._pool = pool_for(self._captured, self._pool)
         try:
             with torch.cuda.stream(self._stream):
                 self._captured[form] = [self._captured_part(part, padded) for part in self._parts(form)]

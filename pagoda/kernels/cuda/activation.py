@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -12,8 +11,9 @@ import triton.language as tl
 from pagoda.kernels.cuda.launch import block_of, warps_for
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import quick
+from pagoda.kernels.cuda.tiles import LOG2_E
 
-MINUS_LOG2_E = tl.constexpr(-math.log2(math.e))
+MINUS_LOG2_E = tl.constexpr(-LOG2_E)
 COLUMNS = 2048  # of a program that need not see its whole row
 
 
