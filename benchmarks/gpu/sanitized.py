@@ -1,23 +1,27 @@
-"""Two hundred steps of a small model for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw,
-weights and pages of every format.
+"""Two hundred steps of small models for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw,
+weights and pages of every format; windows over pages smaller than a tile, with rows that are pushed back.
 
-compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized
+compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized [--apart] [--runs 0,5,6]
+
+`--apart`: every tensor has memory of its own, so that a read beside a tensor shows even where another one lies. What
+cannot be captured as a graph that way is launched call by call.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import random
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.gpu.models import QWEN_06B, write_folder
 from pagoda import LLM, SamplingParams
 
 NUM_STEPS = 200
-# Weights, and pages.
-FORMATS = [("none", "auto"), ("fp8", "auto"), ("int8", "auto"), ("int4", "auto"), ("none", "fp8")]
+NUM_TOKENS = 60
 SMALL: dict[str, Any] = {
     **QWEN_06B,
     "vocab_size": 1000,
@@ -28,6 +32,29 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 32,
 }
+WINDOWED = {**SMALL, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 40}
+
+
+class Run(NamedTuple):
+    """An engine: its model, its weights, and its pages."""
+
+    config: dict[str, Any] = SMALL
+    quantization: str = "none"
+    kv_cache_type: str = "auto"
+    page_size: int = 64
+    num_pages: int = 60
+
+
+RUNS = [
+    Run(),
+    Run(quantization="fp8"),
+    Run(quantization="int8"),
+    Run(quantization="int4"),
+    Run(kv_cache_type="fp8"),
+    Run(page_size=16, num_pages=70),
+    Run(WINDOWED, page_size=16, num_pages=28),
+    Run(WINDOWED, kv_cache_type="fp8", page_size=16, num_pages=28),
+]
 
 
 def prompts() -> list[list[int]]:
@@ -37,7 +64,8 @@ def prompts() -> list[list[int]]:
     return alone + [shared + [draw.randrange(10, 999) for _ in range(5)] for _ in range(8)]
 
 
-def main() -> int:
+def steps_of(run: Run, folder: Path) -> tuple[int, int]:
+    """Steps, and rows that were pushed back."""
     ways = [
         {"temperature": 0},
         {"temperature": 0.8},
@@ -45,32 +73,44 @@ def main() -> int:
         {"temperature": 0.9, "top_p": 0.8, "min_p": 0.05},
         {"temperature": 0, "repetition_penalty": 1.1, "presence_penalty": 0.2},
     ]
-    num_steps = 0
+    llm = LLM(
+        write_folder(run.config, folder),
+        device="cuda",
+        load_format="dummy",
+        quantization=run.quantization,
+        kv_cache_type=run.kv_cache_type,
+        max_model_len=512,
+        max_num_seqs=16,
+        max_num_batched_tokens=256,
+        num_pages=run.num_pages,
+        block_size=run.page_size,
+    )
+    with llm:
+        texts = prompts()
+        sampling = [
+            SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
+            for number in range(len(texts))
+        ]
+        outputs = llm.generate(texts, sampling, use_tqdm=False)
+        assert all(len(output.outputs[0].token_ids) == NUM_TOKENS for output in outputs)
+        loop = llm.engine.loop
+        return loop.counters.num_steps, loop.scheduler.board.num_preemptions
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--apart", action="store_true", help="memory of its own for every tensor")
+    parser.add_argument("--runs", help="numbers of RUNS, with commas (default: all)")
+    args = parser.parse_args()
+    runs = RUNS if args.runs is None else [RUNS[int(number)] for number in args.runs.split(",")]
+    if args.apart:
+        os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # read when the first tensor is made
     with tempfile.TemporaryDirectory() as folder:
-        for quantization, kv_cache_type in FORMATS:
-            llm = LLM(
-                write_folder(SMALL, Path(folder)),
-                device="cuda",
-                load_format="dummy",
-                quantization=quantization,
-                kv_cache_type=kv_cache_type,
-                max_model_len=512,
-                max_num_seqs=16,
-                max_num_batched_tokens=256,
-                num_pages=60,
-                block_size=64,
-            )
-            with llm:
-                texts = prompts()
-                sampling = [
-                    SamplingParams(max_tokens=60, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
-                    for number in range(len(texts))
-                ]
-                outputs = llm.generate(texts, sampling, use_tqdm=False)
-                assert all(len(output.outputs[0].token_ids) == 60 for output in outputs)
-                num_steps += llm.engine.loop.counters.num_steps
-    print(f"{num_steps} steps, {len(FORMATS) * len(texts)} requests, all answered in full")
-    return 0 if num_steps >= NUM_STEPS else 1
+        found = [steps_of(run, Path(folder)) for run in runs]
+    num_steps, num_preemptions = (sum(counts) for counts in zip(*found, strict=True))
+    num_requests = len(runs) * len(prompts())
+    print(f"{num_steps} steps, {num_requests} requests, {num_preemptions} pushed back, all answered in full")
+    return 0 if num_steps >= NUM_STEPS or runs != RUNS else 1
 
 
 if __name__ == "__main__":

@@ -181,12 +181,14 @@ def _prefill(
     head_numbers = kv_head * GROUP + heads
     queries = load_rows(q, tokens * q_token + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
 
-    # A line sees the positions [first_seen, last_seen]; every line sees all of [all_from, all_until).
+    # A line sees the positions [first_seen, last_seen]; every line sees all of [all_from, all_until), and none sees any
+    # outside of [first_held, last_token]. Pages of earlier ones may be another's, or none.
     last_seen = num_before + new_tokens
     first_seen = tl.where(window > 0, tl.maximum(last_seen - window + 1, 0), 0)
     first_token = num_before + first_new
     last_token = num_before + tl.minimum(first_new + TOKENS, num_new) - 1
-    begin = tl.where(window > 0, tl.maximum(first_token - window + 1, 0), 0) // BLOCK_TOKENS * BLOCK_TOKENS
+    first_held = tl.where(window > 0, tl.maximum(first_token - window + 1, 0), 0)
+    begin = first_held // BLOCK_TOKENS * BLOCK_TOKENS
     all_from = tl.where(window > 0, tl.maximum(last_token - window + 1, 0), 0)
     # Tiles of keys begin at `begin`; those in the middle need no mask.
     masked_until = tl.minimum(begin + tl.cdiv(all_from - begin, BLOCK_TOKENS) * BLOCK_TOKENS, last_token + 1)
@@ -199,17 +201,17 @@ def _prefill(
     mixed = tl.zeros([TOKENS * GROUP_BLOCK, WIDTH_BLOCK], tl.float32)
     if masked_until > begin:
         top, total, mixed = _take_tiles(
-            queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, masked_until, last_token,
+            queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, masked_until, first_held, last_token,
             first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
             WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, True
         )  # fmt: skip
     top, total, mixed = _take_tiles(
-        queries, keys, values, table, k_tiles, v_tiles, kv_head, masked_until, all_until, last_token,
+        queries, keys, values, table, k_tiles, v_tiles, kv_head, masked_until, all_until, first_held, last_token,
         first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
         WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, False
     )  # fmt: skip
     top, total, mixed = _take_tiles(
-        queries, keys, values, table, k_tiles, v_tiles, kv_head, all_until, last_token + 1, last_token,
+        queries, keys, values, table, k_tiles, v_tiles, kv_head, all_until, last_token + 1, first_held, last_token,
         first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
         WIDTH, WIDTH_BLOCK, PAGE_SIZE, BLOCK_TOKENS, WHOLE, True
     )  # fmt: skip
@@ -220,14 +222,14 @@ def _prefill(
 
 @triton.jit
 def _take_tiles(
-    queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, end, last_token,
+    queries, keys, values, table, k_tiles, v_tiles, kv_head, begin, end, first_held, last_token,
     first_seen, last_seen, scale, page_stride, token_stride, lanes, top, total, mixed,
     WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
     WHOLE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     first = 0
     if WHOLE and not MASKED:
-        first = page_row(table, begin, PAGE_SIZE)
+        first = page_row(table, tl.minimum(begin, last_token), PAGE_SIZE)
     for start in range(begin, end, BLOCK_TOKENS):
         positions = start + tl.arange(0, BLOCK_TOKENS)
         if WHOLE and not MASKED:
@@ -236,7 +238,9 @@ def _take_tiles(
             # A tile ahead, so that tiles themselves can be asked for earlier.
             first = page_row(table, tl.minimum(start + BLOCK_TOKENS, last_token), PAGE_SIZE)
         else:
-            is_held = positions <= last_token if MASKED else tl.full([BLOCK_TOKENS], True, tl.int1)
+            is_held = tl.full([BLOCK_TOKENS], True, tl.int1)
+            if MASKED:
+                is_held = (positions >= first_held) & (positions <= last_token)
             offsets = token_offsets(table, positions, is_held, page_stride, token_stride, PAGE_SIZE)
             key_tile = load_rows(keys, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)

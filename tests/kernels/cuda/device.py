@@ -21,6 +21,11 @@ def on_device(array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tens
     return torch.tensor(array).to(DEVICE, dtype)
 
 
+def behind_a_poisoned_page(pages: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Whoever takes -1 for a page's number finds no number there."""
+    return on_device(np.concatenate([np.full_like(pages[:1], np.nan), pages]), dtype)[1:]
+
+
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
 

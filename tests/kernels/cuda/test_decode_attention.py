@@ -22,6 +22,7 @@ from tests.kernels.cuda.device import (
     DTYPES,
     TOLERANCES,
     assert_close,
+    behind_a_poisoned_page,
     on_device,
     poisoned,
     rounded,
@@ -64,7 +65,8 @@ class Decode:
         picked = np.arange(len(self.queries)) if rows is None else np.array(rows)
         dtype = DTYPES[self.kind]
         out = poisoned(self.queries[picked].shape, dtype)
-        keys, values = (on_device(x, self.page_dtype) for x in (self.case.pages.keys, self.case.pages.values))
+        both = self.case.pages.keys, self.case.pages.values
+        keys, values = (behind_a_poisoned_page(pages, self.page_dtype) for pages in both)
         decode_attention(
             out,
             on_device(self.queries[picked], dtype),

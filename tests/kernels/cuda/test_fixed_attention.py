@@ -12,6 +12,7 @@ from tests.kernels.cuda.device import (
     DTYPES,
     TOLERANCES,
     assert_close,
+    behind_a_poisoned_page,
     on_device,
     poisoned,
     rounded,
@@ -60,8 +61,8 @@ def run(
     kernel.fixed_attention(
         out,
         on_device(np.concatenate([queries, padding]), dtype),
-        on_device(case.pages.keys, page_dtype),
-        on_device(case.pages.values, page_dtype),
+        behind_a_poisoned_page(case.pages.keys, page_dtype),
+        behind_a_poisoned_page(case.pages.values, page_dtype),
         on_device(case.batch.page_tables[1]),
         on_device(case.batch.row_starts),
         on_device(case.batch.context_lens),

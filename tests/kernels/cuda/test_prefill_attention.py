@@ -11,6 +11,7 @@ from tests.kernels.cuda.device import (
     DTYPES,
     TOLERANCES,
     assert_close,
+    behind_a_poisoned_page,
     on_device,
     poisoned,
     rounded,
@@ -30,6 +31,7 @@ def check(
     tile: int | None = 32,
     whole: bool = False,
     page_dtype: torch.dtype | None = None,
+    block_tokens: int = 16,
 ) -> None:
     dtype = DTYPES[kind]
     page_dtype = page_dtype or dtype
@@ -39,7 +41,7 @@ def check(
     queries = rounded(queries, dtype)
     padded = np.concatenate([queries, np.full((padding, *queries.shape[1:]), np.nan, np.float32)])
     out = poisoned(padded.shape, dtype)
-    keys, values = on_device(case.pages.keys, page_dtype), on_device(case.pages.values, page_dtype)
+    keys, values = (behind_a_poisoned_page(pages, page_dtype) for pages in (case.pages.keys, case.pages.values))
     kernel.prefill_attention(
         out,
         on_device(padded, dtype),
@@ -51,7 +53,7 @@ def check(
         int(np.diff(case.batch.row_starts).max()),
         SCALE,
         window,
-        tile=None if tile is None else kernel.PrefillTile(tile, 16, 4, 2),
+        tile=None if tile is None else kernel.PrefillTile(tile, block_tokens, 4, 2),
         page_tiles=PageTiles(keys, values) if whole else None,
     )
     pages = rounded_pages(case.pages, page_dtype)
@@ -78,6 +80,14 @@ def test_pages_in_float8(kind: str, whole: bool):
 @pytest.mark.parametrize(("page_size", "window"), [(1, 0), (32, 1), (16, 7), (64, 16), (32, 50), (16, 0)])
 def test_page_sizes_and_windows(page_size: int, window: int):
     check(make_case(MIXED, page_size, 1, 16, window, seed=2), 2, window)
+
+
+@pytest.mark.parametrize(("page_size", "block_tokens", "whole"), [(16, 64, False), (4, 16, False), (64, 16, True)])
+@pytest.mark.parametrize("window", [1, 7, 20, 40, 70])
+def test_pages_before_the_window_are_not_read(page_size: int, block_tokens: int, whole: bool, window: int):
+    case = make_case([Row(200, 20), Row(61, 3), Row(0, 90)], page_size, 2, 16, window, seed=7)
+    assert (case.batch.page_tables[1][0] == -1).any(), "there are such pages"
+    check(case, 2, window, whole=whole, block_tokens=block_tokens)
 
 
 @pytest.mark.parametrize("head_dim", [8, 80, 128])
