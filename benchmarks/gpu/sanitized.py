@@ -1,10 +1,11 @@
 """Two hundred steps of small models for compute-sanitizer: prompts in chunks, shared prefixes, all ways to draw,
 weights and pages of every format; windows over pages smaller than a tile, with rows that are pushed back.
 
-compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized [--apart] [--runs 0,5,6]
+compute-sanitizer --tool memcheck python -m benchmarks.gpu.sanitized [--runs 0,5,6]
+compute-sanitizer --tool memcheck --padding 8192 python -m benchmarks.gpu.sanitized --apart
 
-`--apart`: every tensor has memory of its own, so that a read beside a tensor shows even where another one lies. What
-cannot be captured as a graph that way is launched call by call.
+`--apart`: every tensor has memory of its own, and with padding a read beside it shows even where another one lies.
+Nothing can be captured as a graph then.
 """
 
 from __future__ import annotations
@@ -64,7 +65,13 @@ def prompts() -> list[list[int]]:
     return alone + [shared + [draw.randrange(10, 999) for _ in range(5)] for _ in range(8)]
 
 
-def steps_of(run: Run, folder: Path) -> tuple[int, int]:
+def launch_apart(llm: LLM) -> None:
+    """No graphs: torch cannot make a tensor with memory of its own while it captures."""
+    executor: Any = llm.engine.loop.executor
+    executor._graphs._captures = executor._prompt_graphs._captures = False
+
+
+def steps_of(run: Run, folder: Path, are_apart: bool) -> tuple[int, int]:
     """Steps, and rows that were pushed back."""
     ways = [
         {"temperature": 0},
@@ -86,6 +93,8 @@ def steps_of(run: Run, folder: Path) -> tuple[int, int]:
         block_size=run.page_size,
     )
     with llm:
+        if are_apart:
+            launch_apart(llm)
         texts = prompts()
         sampling = [
             SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
@@ -106,7 +115,7 @@ def main() -> int:
     if args.apart:
         os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # read when the first tensor is made
     with tempfile.TemporaryDirectory() as folder:
-        found = [steps_of(run, Path(folder)) for run in runs]
+        found = [steps_of(run, Path(folder), args.apart) for run in runs]
     num_steps, num_preemptions = (sum(counts) for counts in zip(*found, strict=True))
     num_requests = len(runs) * len(prompts())
     print(f"{num_steps} steps, {num_requests} requests, {num_preemptions} pushed back, all answered in full")

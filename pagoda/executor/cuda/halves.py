@@ -44,11 +44,16 @@ class Halving:
         return self.run(plan, reason)  # out of the handler, where the memory of the failed step is free
 
 
-def out_of_memory(error: RuntimeError) -> str:
-    """What it says, if that is the matter; any other error is raised. Triton and cuBLAS have no class for it."""
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Triton and cuBLAS have no class for it."""
     text = str(error)
-    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "ALLOC_FAILED" in text:
-        return text.partition("\n")[0]
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "ALLOC_FAILED" in text
+
+
+def out_of_memory(error: RuntimeError) -> str:
+    """What it says, if that is the matter; any other error is raised."""
+    if is_out_of_memory(error):
+        return str(error).partition("\n")[0]
     raise error
 
 

@@ -7,6 +7,7 @@ has nothing to ask either, and is one graph from end to end.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 
 from pagoda.executor.cuda.graphs import pool_for
-from pagoda.executor.cuda.halves import out_of_memory
+from pagoda.executor.cuda.halves import is_out_of_memory
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.steps import Piece
+
+logger = logging.getLogger(__name__)
 
 # A form is captured when it comes for the second time: its kernels are built then, and it may come again.
 STEPS_BEFORE_CAPTURE = 2
@@ -137,9 +140,11 @@ class PromptGraphs:
         try:
             with torch.cuda.stream(self._stream):
                 self._captured[form] = [self._captured_part(part, padded) for part in self._parts(form)]
-        except RuntimeError as error:
-            out_of_memory(error)  # no step is under way in here; this one goes without graphs for a while
+        except RuntimeError as error:  # no step is under way in here; this form goes without graphs for a while
             self._num_steps[form] = STEPS_BEFORE_CAPTURE - STEPS_AFTER_DROP
+            if not is_out_of_memory(error):
+                reason = str(error).partition("\n")[0]
+                logger.warning("steps of %d tokens are run without graphs: %s", form.num_tokens, reason)
 
     def _captured_part(self, part: Part, padded: DeviceBatch) -> Part:
         if not part.is_fixed:

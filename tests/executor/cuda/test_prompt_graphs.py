@@ -148,18 +148,30 @@ def test_a_form_that_came_once_is_captured_in_idle_time(captured: tuple[PromptGr
     assert launches.take() == ["graph of before 32", "attention 21", "graph of behind 32"]
 
 
+@pytest.mark.parametrize("reason", ["out of memory", "operation not permitted when stream is capturing"])
+@pytest.mark.parametrize("call", ["capture_begin", "capture_end"])
 def test_a_form_that_cannot_be_captured_is_launched_as_before(
-    captured: tuple[PromptGraphs, Launches], monkeypatch: pytest.MonkeyPatch
+    reason: str,
+    call: str,
+    captured: tuple[PromptGraphs, Launches],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(graph: Any, **_: Any) -> None:
-        raise RuntimeError("out of memory")
+    end = torch.cuda.CUDAGraph.capture_end
 
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", fail)
+    def fail(graph: Any, **_: Any) -> None:
+        if call == "capture_end":
+            end(graph)
+        raise RuntimeError(f"{reason}\nand more")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, call, fail)
     graphs, launches = captured
     for _ in range(4):
         run(graphs, 20)
         assert launches.take() == ["before 32", "attention 20", "behind 32"]
     assert not graphs.capture_one()
+    said = [f"steps of 32 tokens are run without graphs: {reason}"]
+    assert caplog.messages == ([] if reason == "out of memory" else said)
 
 
 def test_after_one_that_failed_half_way_others_are_captured(
