@@ -1,4 +1,4 @@
-"""Kernels run on the GPU where there is one, else interpreted on the CPU."""
+"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences."""
 
 from __future__ import annotations
 
@@ -6,5 +6,9 @@ import os
 
 import torch
 
+from tests.kernels.cuda.fences import fences
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
+
+__all__ = ["fences"]
