@@ -165,7 +165,8 @@ class KVCacheManager:
     def publish(self, table: PageTable, num_tokens: int) -> list[TableEdit]:
         """Offer the full pages among the first `num_tokens` to others.
 
-        Where an equal page is in the tree already, the table adopts that one and gives its own back.
+        Where an equal page is in the tree already, the table adopts that one and gives its own back. Forks that share
+        it must follow before anything else happens: an idle page is taken, and none comes back until the last has.
         """
         edits: list[TableEdit] = []
         if not self.enable_prefix_caching:

@@ -221,6 +221,22 @@ def test_a_promise_keeps_its_pages_from_others() -> None:
     assert cache.pools[0].num_available == 2
 
 
+def test_forks_that_follow_leave_promises_what_they_took() -> None:
+    cache = manager(num_pages=5)
+    parent = opened(cache, 7)
+    cache.grow(parent, 2 * SIZE)
+    cache.close_table(computed(cache, 7))  # an equal page, cached and held by nobody
+    forked = cache.fork(parent, SIZE + 1, names(7))
+    assert forked is not None
+    promised = opened(cache)
+    assert cache.reserve(promised, [2]) and cache.pools[0].num_available == 0
+    for table in (forked[0], parent):
+        cache.publish(table, SIZE)
+    assert parent.pages[0][0] == forked[0].pages[0][0] and cache.pools[0].num_available == 0
+    cache.check_integrity()
+    assert cache.grow(promised, 2 * SIZE) is not None
+
+
 def test_a_promise_that_cannot_be_kept_is_not_made() -> None:
     cache = manager(FULL, WINDOW, num_pages=6)
     other = opened(cache)

@@ -73,7 +73,9 @@ class CacheLife(RuleBasedStateMachine):
     def fork(self, data: st.DataObject, tail: Prefix) -> None:
         real, naive = self.pick(data)
         num_tokens = data.draw(st.integers(self.settled[id(real)], self.capacity(real)), label="tokens")
-        letters = (naive.letters[: num_tokens // SIZE] + tail) if len(naive.letters) >= num_tokens // SIZE else ()
+        letters = naive.letters[: num_tokens // SIZE]  # both know the names of the pages that they share
+        if len(letters) == num_tokens // SIZE:
+            letters += tail
         sources = [pages[num_tokens // SIZE : num_tokens // SIZE + 1] for pages in real.pages]
         forked = self.real.fork(real, num_tokens, chain(letters))
         twin = self.naive.fork(naive, num_tokens, letters)
@@ -86,6 +88,7 @@ class CacheLife(RuleBasedStateMachine):
             assert [copy.target for copy in copies] == [pages[-1] for pages in child.pages]
         else:
             assert not copies
+        self.settled[id(real)] = num_tokens  # all that a fork shares is computed, for whoever is forked as well
         self.add(child, twin, self.family[id(real)], settled=num_tokens)
 
     @precondition(lambda self: self.pairs)
