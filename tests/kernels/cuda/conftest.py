@@ -1,4 +1,4 @@
-"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences."""
+"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences and rounded as there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import torch
 
 from tests.kernels.cuda.fences import fences
+from tests.kernels.cuda.rounding import rounding
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-__all__ = ["fences"]
+__all__ = ["fences", "rounding"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from pagoda.kernels.base import KVPages
@@ -13,8 +12,6 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # Relative to the largest number of the result. One rounding of the weights and one of the result, to 24, 11 or 8 bits;
 # sums are in float32.
 TOLERANCES = {"f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
-# The interpreter loses the carry where rounding reaches the next power of two, so it halves some numbers.
-needs_float8_rounding = pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter does not round to float8 rightly")
 
 
 def on_device(array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -11,7 +11,6 @@ from tests.kernels.cuda.device import (
     DTYPES,
     TOLERANCES,
     assert_close,
-    needs_float8_rounding,
     on_device,
     poisoned,
     rounded,
@@ -39,7 +38,6 @@ def test_a_gate_of_a_large_negative_number_is_nothing() -> None:
         np.testing.assert_array_equal(to_numpy(out), [[0.0, 1e4]])
 
 
-@needs_float8_rounding
 def test_rows_in_float8_keep_three_bits_and_a_scale() -> None:
     x = np.random.default_rng(2).standard_normal((4, 96), np.float32) * np.array(
         [[1e-6], [1.0], [1e4], [0.0]], np.float32
@@ -52,7 +50,6 @@ def test_rows_in_float8_keep_three_bits_and_a_scale() -> None:
     assert (again[3] == 0).all()
 
 
-@needs_float8_rounding
 def test_a_gate_in_float8() -> None:
     gate, up = (np.random.default_rng(seed).standard_normal((3, 64), np.float32) for seed in (1, 2))
     out = torch.zeros((3, 64), dtype=torch.float8_e4m3fn, device=DEVICE)

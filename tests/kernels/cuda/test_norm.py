@@ -11,7 +11,6 @@ from tests.kernels.cuda.device import (
     DTYPES,
     TOLERANCES,
     assert_close,
-    needs_float8_rounding,
     on_device,
     poisoned,
     rounded,
@@ -54,7 +53,6 @@ def test_a_sum_and_its_norm(kind: str) -> None:
     assert_close(out, twin.rms_norm(total, weight, EPSILON, 0.0), TOLERANCES[kind])
 
 
-@needs_float8_rounding
 def test_a_norm_in_float8_with_a_scale_a_row() -> None:
     x, weight = numbers(4, 64, seed=1), numbers(64, seed=2)
     out = torch.zeros((4, 64), dtype=torch.float8_e4m3fn, device=DEVICE)
