@@ -1,4 +1,4 @@
-"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences and rounded as there."""
+"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences, with the sums of a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import torch
 
 from tests.kernels.cuda.fences import fences
+from tests.kernels.cuda.products import products
 from tests.kernels.cuda.rounding import rounding
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-__all__ = ["fences", "rounding"]
+__all__ = ["fences", "products", "rounding"]
