@@ -28,7 +28,11 @@ def byte_fallback_bytes(piece: str) -> bytes:
 
 
 class TokenTable:
-    """Pieces by id. Bytes are worked out on first use, since a vocabulary may hold 260,000 tokens and a text few."""
+    """Pieces by id. Bytes are worked out on first use, since a vocabulary may hold 260,000 tokens and a text few.
+
+    A model may have more tokens than its vocabulary has pieces, to round their number up. Such a token can be drawn,
+    and stands for nothing.
+    """
 
     def __init__(
         self,
@@ -41,15 +45,22 @@ class TokenTable:
         self._special_ids = special_ids
         self._literal_ids = literal_ids
         self._piece_bytes = piece_bytes
+        self._num_tokens = len(pieces)
         self._bytes: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return self._num_tokens
+
+    def of_model(self, num_tokens: int) -> TokenTable:
+        """The same for a model of at least so many tokens."""
+        table = TokenTable(self._pieces, self._special_ids, self._literal_ids, self._piece_bytes)
+        table._num_tokens = max(self._num_tokens, num_tokens)
+        return table
 
     def piece(self, token_id: int) -> str:
-        if not 0 <= token_id < len(self._pieces):
-            raise InvalidRequest("token_ids", f"{token_id} is outside the vocabulary of {len(self._pieces)} tokens")
-        return self._pieces[token_id]
+        if not 0 <= token_id < self._num_tokens:
+            raise InvalidRequest("token_ids", f"{token_id} is outside the vocabulary of {self._num_tokens} tokens")
+        return self._pieces[token_id] if token_id < len(self._pieces) else ""
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
