@@ -94,7 +94,7 @@ class SamplingState:
         if row in self._rules:
             raise ValueError(f"row {row} is in use")
         rules = token_rules(params, self._eos_token_ids, len(prompt_token_ids))
-        features = _features(params, rules)
+        features = features_of(params, rules)
         self._rules[row] = rules
         self._features[row] = features
         self._num_special += features != 0
@@ -119,10 +119,6 @@ class SamplingState:
         self._num_special -= int(self._features[row] != 0)
         self._features[row] = 0
         self._gathered = None
-
-    def features(self, row: int) -> int:
-        """Bits of `Feature`; 0 for a row that wants its best token and nothing else."""
-        return int(self._features[row])
 
     def observe(self, rows: npt.NDArray[Any], token_ids: IntArray) -> None:
         """The token that each of the rows drew."""
@@ -225,7 +221,8 @@ def _at(draws: Draws, positions: npt.NDArray[Any]) -> Draws:
     )
 
 
-def _features(params: SamplingParams, rules: TokenRules) -> int:
+def features_of(params: SamplingParams, rules: TokenRules) -> int:
+    """Bits of `Feature`; 0 for whoever wants the best token and nothing else."""
     drawn = not params.is_greedy
     penalised = params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
     uses = {

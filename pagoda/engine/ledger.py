@@ -169,7 +169,7 @@ def ledger_lines(
         "rows": rows,
         "attention": f"what the pieces of {rows} leave for one another",
         "positions": "cosines and sines",
-        "draws": f"candidates of {config.num_rows} rows",
+        "draws": f"candidates, rules and scores of {config.num_rows} rows",
         "sharing": "which rows begin alike",
         "libraries": "cuBLAS, graphs, code, and what a step takes and gives back",
     }

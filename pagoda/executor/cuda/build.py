@@ -153,7 +153,7 @@ class CudaBuilder:
         sharing = None
         if not self._groups[0].window and not self._deterministic:
             sharing = PageSharing(sizes.max_num_seqs, max_model_len, sizes.page_size, device)
-        draws = DeviceDraws(sizes.max_num_seqs, self._model.config.vocab_size, device)
+        draws = DeviceDraws(sizes.max_num_seqs, self._model.config.vocab_size, of_rows.rows.token_ids)
         return DeviceParts(program, pages, of_rows, sharing, draws, Returns(2 * sizes.max_num_seqs, device))
 
     def _row_parts(self, device: torch.device, sizes: DeviceSizes, max_model_len: int) -> RowParts:

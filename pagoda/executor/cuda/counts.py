@@ -17,10 +17,14 @@ class HostCounts:
     num_computed: IntArray
     num_prompt_tokens: IntArray
     num_prompt_logprobs: IntArray
+    num_scores: IntArray
+    """Of rows that the device scores: one more than it lists; 0 for others."""
     kinds: IntArray
     occupied: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, num_rows: int) -> HostCounts:
-        arrays = [np.zeros(num_rows, np.int32) for _ in range(5)]
-        return cls(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
+        def zeros() -> IntArray:
+            return np.zeros(num_rows, np.int32)
+
+        return cls(zeros(), zeros(), zeros(), zeros(), zeros(), zeros())

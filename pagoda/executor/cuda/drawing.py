@@ -1,97 +1,131 @@
-"""Where a row's tokens are drawn: on the device where its kernels know all that the row asks, else on the host."""
+"""Tokens from logits on the device, with all that its kernels know of."""
 
 from __future__ import annotations
-
-from enum import IntEnum
 
 import numpy as np
 import torch
 
-from pagoda.decoding import Feature
-from pagoda.executor.cuda.mailbox import Mailbox
+from pagoda.core.plan import IntArray
+from pagoda.executor.cuda.mailbox import Mailbox, Returns
+from pagoda.executor.cuda.rules import MOST_ROWS, DeviceRules
+from pagoda.executor.cuda.wishes import DrawKind, Wishes
 from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
-from pagoda.kernels.sampling import Draws
-
-
-class DrawKind(IntEnum):
-    """A step is of the last kind that one of its rows is."""
-
-    GREEDY = 0
-    DRAWN = 1
-    FILTERED = 2
-    HOST = 3
-
-
-FILTERS = Feature.TOP_K | Feature.TOP_P | Feature.MIN_P
-
-
-def draw_kind(features: int) -> DrawKind:
-    if not features:
-        return DrawKind.GREEDY
-    if features & ~(Feature.DRAW | FILTERS):
-        return DrawKind.HOST
-    return DrawKind.FILTERED if features & FILTERS else DrawKind.DRAWN
+from pagoda.kernels.cuda.sampling_rules import DrawingRows
+from pagoda.kernels.cuda.sampling_scores import BEST_SCORES, BEST_TOKENS, SCORES_WIDTH, score_scratch, score_tokens
+from pagoda.kernels.sampling import Draws, TokenLogprobs
 
 
 class DeviceDraws:
     """Draws from logits with what the host sent last about the rows; launches only, so that it may be captured."""
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, max_rows: int, vocab_size: int, token_ids: torch.Tensor) -> None:
+        device = token_ids.device
+        self.vocab_size = vocab_size
         self._max_rows = max_rows
+        self._rules = DeviceRules(max_rows, vocab_size, token_ids)
         self._workspace = sampling_workspace(max_rows, vocab_size, device)
         self._lists = candidate_lists(max_rows, vocab_size, device)
         self._border_logits = torch.zeros(max_rows, device=device)
         self._border_ids = torch.zeros(max_rows, dtype=torch.int32, device=device)
-        # Two fields of eight bytes, then five of four.
-        self._mailbox = Mailbox(9 * max_rows, device)
+        self._scratch = score_scratch(max_rows, vocab_size, device)
+        self._scores = torch.zeros((max_rows, SCORES_WIDTH), dtype=torch.int32, device=device)
+        self._returns = Returns(max_rows * SCORES_WIDTH, device)
+        # Two fields of eight bytes, then four of four.
+        self._mailbox = Mailbox(8 * max_rows, device)
 
     @property
     def num_bytes(self) -> int:
-        borders = (self._border_logits, self._border_ids)
-        return bytes_of(self._workspace, self._lists, *borders, self._mailbox.received)
+        of_borders = (self._border_logits, self._border_ids, self._lists)
+        of_scores = (self._scores, self._scratch)
+        own = bytes_of(self._workspace, *of_borders, *of_scores, self._mailbox.received)
+        return own + self._rules.num_bytes
 
     @property
     def num_host_bytes(self) -> int:
-        return self._mailbox.num_host_bytes
+        return sum(owner.num_host_bytes for owner in (self._mailbox, self._returns, self._rules))
 
-    def send(self, draws: Draws) -> None:
-        """What the rows of the next step draw with; rows beyond them are greedy."""
-        count = len(draws.temperature)
+    def start(self, row: int, wishes: Wishes) -> None:
+        """Of the row's new tenant; they arrive with `flush`."""
+        self._rules.start(row, wishes)
+
+    def flush(self) -> None:
+        self._rules.flush()
+
+    def send(self, draws: Draws | None) -> None:
+        """What the rows of the next step draw with; rows beyond them are greedy, and without `draws` all are."""
         buffer = self._mailbox.open()
-        wide = buffer[: 4 * self._max_rows].view(np.int64).reshape(2, -1)
-        narrow = buffer[4 * self._max_rows :].reshape(5, -1)
-        wide[0, :count] = draws.seeds.view(np.int64)
-        with np.errstate(divide="ignore"):
-            logs = -np.inf if draws.min_p is None else np.log(draws.min_p.astype(np.float64))
-        wide[1].view(np.float64)[:count] = logs
+        narrow = buffer[4 * self._max_rows :].reshape(4, -1)
         narrow[0].view(np.float32)[:] = 0.0
-        narrow[0].view(np.float32)[:count] = draws.temperature
-        narrow[1].view(np.float32)[:count] = 1.0 if draws.top_p is None else draws.top_p
-        narrow[2, :count] = 0 if draws.top_k is None else draws.top_k
-        narrow[3, :count] = draws.sample_indices
-        narrow[4, :count] = draws.positions
+        if draws is not None:
+            count = len(draws.temperature)
+            wide = buffer[: 4 * self._max_rows].view(np.int64).reshape(2, -1)
+            wide[0, :count] = draws.seeds.view(np.int64)
+            with np.errstate(divide="ignore"):
+                logs = -np.inf if draws.min_p is None else np.log(draws.min_p.astype(np.float64))
+            wide[1].view(np.float64)[:count] = logs
+            narrow[0].view(np.float32)[:count] = draws.temperature
+            narrow[1].view(np.float32)[:count] = 1.0 if draws.top_p is None else draws.top_p
+            narrow[2, :count] = 0 if draws.top_k is None else draws.top_k
+            narrow[3, :count] = draws.sample_indices
         self._mailbox.send(len(buffer))
 
-    def choose(
-        self, outcomes: torch.Tensor, logits: torch.Tensor, kind: DrawKind, positions: torch.Tensor | None = None
-    ) -> None:
-        """A token for each row of logits, and behind them whether each is broken; `positions` replace those sent."""
+    def choose(self, outcomes: torch.Tensor, logits: torch.Tensor, kind: DrawKind, drawing: DrawingRows) -> None:
+        """A token for each row of logits, and behind them whether each is broken; then the scores of those that want
+        any."""
         count = len(logits)
         token_ids, is_broken = outcomes[:count], outcomes[count:]
         if kind is DrawKind.GREEDY:
             sample_tokens(token_ids, is_broken, logits, self._workspace)
             return
+        rows_at_once = MOST_ROWS if kind is DrawKind.RULED else count
+        for first in range(0, count, rows_at_once):
+            part = slice(first, min(count, first + rows_at_once))
+            positions = drawing.positions[part]
+            own = logits[part]
+            if kind is DrawKind.RULED:
+                own = self._rules.shaped(own, DrawingRows(drawing.rows[part], positions))
+            self._draw(token_ids[part], is_broken[part], own, kind, part, positions)
+        if kind >= DrawKind.SCORED:
+            score_tokens(self._scores[:count], logits, token_ids, drawing.rows, self._rules.records, self._scratch)
+
+    def fetch_scores(self, count: int) -> int:
+        """Begin to copy those of so many rows; to be asked for by the number that comes back."""
+        return self._returns.fetch(self._scores[:count].view(-1))
+
+    def scores(self, turn: int, num_scores: IntArray) -> TokenLogprobs:
+        """Of the rows that want any; num_scores[r] is what the record of row r says."""
+        numbers = self._returns.wait(turn, len(num_scores) * SCORES_WIDTH).reshape(-1, SCORES_WIDTH)
+        (rows,) = num_scores.nonzero()
+        own = numbers[rows]
+        reals, best = own.view(np.float32), slice(BEST_TOKENS.value, BEST_SCORES.value)
+        return TokenLogprobs(
+            rows=rows.astype(np.int32),
+            chosen=reals[:, 0],
+            ranks=own[:, 1],
+            num_top=num_scores[rows] - 1,
+            top_token_ids=own[:, best],
+            top_values=reals[:, BEST_SCORES.value :],
+        )
+
+    def _draw(
+        self,
+        token_ids: torch.Tensor,
+        is_broken: torch.Tensor,
+        logits: torch.Tensor,
+        kind: DrawKind,
+        part: slice,
+        positions: torch.Tensor,
+    ) -> None:
         most, received = self._max_rows, self._mailbox.received
-        seeds, log_min_p = received[: 4 * most].view(torch.int64).view(2, most)[:, :count]
-        narrow = received[4 * most :].view(5, most)[:, :count]
-        places = narrow[4] if positions is None else positions
-        draws = DrawTensors(narrow[0].view(torch.float32), seeds, narrow[3], places)
+        seeds, log_min_p = received[: 4 * most].view(torch.int64).view(2, most)[:, part]
+        narrow = received[4 * most :].view(4, most)[:, part]
+        draws = DrawTensors(narrow[0].view(torch.float32), seeds, narrow[3], positions)
         borders = None
-        if kind is DrawKind.FILTERED:
-            borders = Borders(self._border_logits[:count], self._border_ids[:count])
+        if kind >= DrawKind.FILTERED:
+            borders = Borders(self._border_logits[part], self._border_ids[part])
             top_p = narrow[1].view(torch.float32)
             log_min_p = log_min_p.view(torch.float64)
             find_borders(borders, logits, draws, narrow[2], top_p, log_min_p, lists=self._lists)

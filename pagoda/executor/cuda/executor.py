@@ -15,13 +15,13 @@ from pagoda.core.result import StepResult, TokenLogprob
 from pagoda.decoding import SamplingState
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
-from pagoda.executor.cuda.drawing import DrawKind
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
 from pagoda.executor.cuda.halves import Halving, out_of_memory
 from pagoda.executor.cuda.host_draws import HostDraws
 from pagoda.executor.cuda.inputs import num_decoding
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
 from pagoda.executor.cuda.prompt_graphs import PromptGraphs
+from pagoda.executor.cuda.wishes import DrawKind, Wishes
 from pagoda.executor.logprobs import logprobs_by_entry
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
@@ -45,7 +45,17 @@ class UnderWay:
     asked: Asked | None = None
     turn: int = 0
     num_outcomes: int = 0
+    scored: Scored | None = None
     result: StepResult | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scored:
+    """Log-probabilities that are on their way."""
+
+    turn: int
+    num_scores: IntArray
+    """Of the rows that draw, as they wished when the step began: a row may have another tenant by now."""
 
 
 class CudaExecutor:
@@ -69,8 +79,9 @@ class CudaExecutor:
         self._draws = parts.draws
         self._device = device
         self._memory = memory
+        self._end_token_ids = tuple(end_token_ids)
         self._counts = HostCounts.of(max_num_seqs)
-        self._host_draws = HostDraws(SamplingState(max_num_seqs, end_token_ids), host_sample)
+        self._host_draws = HostDraws(SamplingState(max_num_seqs, self._end_token_ids), host_sample)
         self._returns = parts.returns
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
         self._prompt_graphs = PromptGraphs(self._program.pieces, self._program.max_tokens, device)
@@ -131,7 +142,11 @@ class CudaExecutor:
         count = len(step.asked.drawing)
         token_ids, is_broken = outcomes[:count], outcomes[step.num_outcomes : step.num_outcomes + count]
         broken = frozenset(step.asked.drawing[is_broken > 0].tolist()) if is_broken.any() else NOTHING
-        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, broken=broken)
+        logprobs: Logprobs = {}
+        if step.scored is not None:
+            found = self._draws.scores(step.scored.turn, step.scored.num_scores)
+            logprobs = logprobs_by_entry(SampledTokens(token_ids, found), step.asked.drawing)
+        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, logprobs, broken=broken)
 
     def allocated_bytes(self) -> dict[str, int]:
         """By line of `MemoryPlan`. The libraries' is what the device has lost since the start beyond the others."""
@@ -169,12 +184,16 @@ class CudaExecutor:
             counts.num_prompt_logprobs[row] = -1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs
             if self._sharing is not None:
                 self._sharing.start(start)
-            counts.kinds[row] = self._host_draws.add(start, payload)
+            wishes = Wishes.of(payload, self._end_token_ids, self._draws.vocab_size)
+            counts.kinds[row], counts.num_scores[row] = wishes.kind, wishes.num_scores
+            self._host_draws.add(start, payload, wishes)
+            self._draws.start(row, wishes)
         for update in plan.table_updates:
             self._rows.update_table(update)
             if self._sharing is not None:
                 self._sharing.update(update)
         self._rows.flush()
+        self._draws.flush()
 
     def _begin(self, plan: StepPlan) -> UnderWay:
         if plan.is_empty:
@@ -218,7 +237,7 @@ class CudaExecutor:
         self._graphs.run(self._variant)
         self._counts.num_tokens[asked.rows] += 1
         self._counts.num_computed[asked.rows] += 1
-        return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size)
+        return UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(size)), size, self._scored(asked))
 
     def _send_decoding(self, plan: StepPlan, asked: Asked) -> None:
         groups = self._groups_of(asked.rows)
@@ -243,16 +262,18 @@ class CudaExecutor:
         shared = self._sharing.shared_rows(variant.size) if self._sharing is not None and variant.is_shared else None
         batch = self._inputs.decoding_batch(variant.size, shared)
         logits = self._program.decode(batch, self._inputs.counting[: variant.size])
-        # A row's next token stands behind its context.
-        self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, batch.context_lens)
+        self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, self._inputs.drawing_of(batch))
         self._inputs.advance_decoding(batch)
 
     def _send_draws(self, asked: Asked, kind: DrawKind) -> None:
-        draws = None
-        if kind in (DrawKind.DRAWN, DrawKind.FILTERED):
-            draws = self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers])
-        if draws is not None:
-            self._draws.send(draws)
+        if kind is not DrawKind.GREEDY:
+            self._draws.send(self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers]))
+
+    def _scored(self, asked: Asked) -> Scored | None:
+        if self._kind < DrawKind.SCORED:
+            return None
+        num_scores = self._counts.num_scores[asked.drawers]
+        return Scored(self._draws.fetch_scores(len(num_scores)), num_scores) if num_scores.any() else None
 
     # -- any other step --------------------------------------------------------------------------------------------
 
@@ -261,7 +282,8 @@ class CudaExecutor:
         counts, rows = self._counts, asked.rows
         num_tokens = plan.num_tokens
         size = self._prompt_graphs.size_for(int(num_tokens.sum()))
-        self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, asked.wanted, size)
+        positions = counts.num_tokens[asked.drawers]
+        self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, asked.wanted, positions, size)
         batch = self._inputs.batch(num_tokens, size, self._share(rows[: num_decoding(num_tokens)]))
         self._prompt_graphs.run(batch, self._inputs.with_padding(batch, size))
         num_drawing = len(asked.drawing)
@@ -274,10 +296,12 @@ class CudaExecutor:
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
-        step = UnderWay(plan, asked, self._returns.fetch(self._inputs.outcomes(num_drawing)), num_drawing)
+        turn = self._returns.fetch(self._inputs.outcomes(num_drawing))
+        step = UnderWay(plan, asked, turn, num_drawing, self._scored(asked))
         self._prompt_graphs.capture_due()
         if logprobs or scores or pooled:
             done = self._wait_for(step)
+            logprobs |= done.logprobs
             return UnderWay(plan, result=replace(done, logprobs=logprobs, prompt_logprobs=scores, pooled=pooled))
         return step
 
@@ -299,7 +323,7 @@ class CudaExecutor:
         if len(by_host) < len(kinds):
             kind = DrawKind(kinds[kinds != DrawKind.HOST].max())
             self._send_draws(asked, kind)
-            self._draws.choose(outcomes, logits, kind)
+            self._draws.choose(outcomes, logits, kind, self._inputs.drawing(len(kinds)))
         if not len(by_host):
             return {}
         drawers = asked.drawers[by_host]

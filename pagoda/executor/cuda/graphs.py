@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pagoda.executor.cuda.drawing import DrawKind
+from pagoda.executor.cuda.wishes import DrawKind
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pagoda.core.result import TokenLogprob
 from pagoda.decoding import SamplingState, prompt_logprobs
 from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
-from pagoda.executor.cuda.drawing import DrawKind, draw_kind
+from pagoda.executor.cuda.wishes import DrawKind, Wishes
 from pagoda.executor.logprobs import token_logprob
 from pagoda.executor.rows import Rows
 from pagoda.kernels.sampling import Draws, SampledTokens, SamplingBatch
@@ -28,14 +28,13 @@ class HostDraws:
         self._sample = sample
         self._prompts: dict[int, IntArray] = {}  # of rows that want their prompts scored
 
-    def add(self, start: RowStart, payload: RowPayload) -> DrawKind:
+    def add(self, start: RowStart, payload: RowPayload, wishes: Wishes) -> None:
         count = payload.num_prompt_tokens
         prompt, output = payload.token_ids[:count], payload.token_ids[count:]
         if payload.sampling.prompt_logprobs is not None:
             self._prompts[start.row] = prompt
-        ids = (prompt.tolist(), output.tolist())
-        self._state.add(start.row, payload.sampling, payload.seed, start.sample_index, *ids)
-        return draw_kind(self._state.features(start.row))
+        ids = (prompt.tolist(), output.tolist()) if wishes.kind is DrawKind.HOST else ()
+        self._state.add(start.row, wishes.left_to_host, payload.seed, start.sample_index, *ids)
 
     def draws(self, drawers: Rows, positions: IntArray) -> Draws | None:
         """What the device draws with; None where every row is greedy."""

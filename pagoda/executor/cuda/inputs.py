@@ -14,6 +14,7 @@ from pagoda.executor.cuda.mailbox import Mailbox
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.rows import advance, gather_table, gather_tokens
+from pagoda.kernels.cuda.sampling_rules import DrawingRows
 from pagoda.kernels.cuda.shared_attention import SharedRows
 
 PADDING = -1
@@ -30,11 +31,11 @@ class StepInputs:
         self._vocab_size = vocab_size
         self._page_size = page_size
         # An entry more than there are rows: tokens that pad the step are its own.
-        self._places = _places((max_rows + 1, max_rows, max_rows + 2, max_rows + 1, max_rows))
+        self._places = _places((max_rows + 1, max_rows, max_rows + 2, max_rows + 1, *(max_rows,) * 3))
         self._mailbox = Mailbox(self._places[-1].stop, device)
-        self._entry_rows, self._draws, self._row_starts, self._prompt_starts, self._logit_tokens = (
-            self._mailbox.received[place] for place in self._places
-        )
+        views = (self._mailbox.received[place] for place in self._places)
+        self._entry_rows, self._draws, self._row_starts, self._prompt_starts, *of_draws = views
+        self._logit_tokens, self._draw_rows, self._draw_positions = of_draws
 
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -64,12 +65,19 @@ class StepInputs:
         self._mailbox.send(num_entries)
 
     def send(
-        self, rows: IntArray, num_tokens: IntArray, draws: BoolArray, logit_tokens: IntArray, padded_tokens: int
+        self,
+        rows: IntArray,
+        num_tokens: IntArray,
+        draws: BoolArray,
+        logit_tokens: IntArray,
+        positions: IntArray,
+        padded_tokens: int,
     ) -> None:
-        """Rows that compute some tokens each, and an entry of padding that makes them `padded_tokens`."""
-        count = len(rows)
+        """Rows that compute some tokens each, and an entry of padding that makes them `padded_tokens`. Of those that
+        draw: the token whose logits foretell the next one, and the position of that one."""
+        count, num_drawing = len(rows), len(logit_tokens)
         buffer = self._mailbox.open()
-        entry_rows, numbers, starts, prompt_starts, tokens = (buffer[place] for place in self._places)
+        entry_rows, numbers, starts, prompt_starts, *of_draws = (buffer[place] for place in self._places)
         entry_rows[:count] = rows
         entry_rows[count] = PADDING
         numbers[:count] = np.where(draws, np.cumsum(draws, dtype=np.int32) - 1, PADDING)
@@ -78,7 +86,8 @@ class StepInputs:
         starts[count + 1] = padded_tokens
         first = num_decoding(num_tokens)
         prompt_starts[: count - first + 1] = starts[first : count + 1] - starts[first]
-        tokens[: len(logit_tokens)] = logit_tokens
+        for out, values in zip(of_draws, (logit_tokens, rows[draws], positions), strict=True):
+            out[:num_drawing] = values
         self._mailbox.send(len(buffer))
 
     def outcomes(self, count: int) -> torch.Tensor:
@@ -94,6 +103,14 @@ class StepInputs:
     def logit_tokens(self, count: int) -> torch.Tensor:
         """The tokens that the next ones are drawn from."""
         return self._logit_tokens[:count]
+
+    def drawing(self, count: int) -> DrawingRows:
+        """The rows that `send` told of."""
+        return DrawingRows(self._draw_rows[:count], self._draw_positions[:count])
+
+    def drawing_of(self, batch: DeviceBatch) -> DrawingRows:
+        """All rows of a decoding batch; the next token of each stands behind its context."""
+        return DrawingRows(self._entry_rows[: batch.num_entries], batch.context_lens)
 
     def batch(self, num_tokens: IntArray, padded_tokens: int, shared: SharedRows | None = None) -> DeviceBatch:
         """Gathers what `send` told of, the padding too, and gives a batch without it."""

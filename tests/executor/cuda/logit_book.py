@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pagoda.core.plan import RowPayload, StepPlan
-from pagoda.executor.cuda.drawing import DrawKind
+from pagoda.executor.cuda.wishes import DrawKind
 from pagoda.executor.rows import in_order
 
 Place = tuple[bytes, int, int]

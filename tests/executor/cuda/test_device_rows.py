@@ -6,7 +6,7 @@ import torch
 
 from pagoda.core.plan import RowPayload, RowStart, TableUpdate
 from pagoda.core.sampling_params import SamplingParams
-from pagoda.executor.cuda import device_rows
+from pagoda.executor.cuda import edits
 from pagoda.executor.cuda.device_rows import DeviceRows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -40,7 +40,7 @@ def test_what_plans_say_arrives_in_one_go() -> None:
 
 
 def test_more_than_the_mailbox_holds_goes_in_several_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_rows, "MAILBOX_NUMBERS", 24)
+    monkeypatch.setattr(edits, "MAILBOX_NUMBERS", 24)
     rows = make()
     for row in range(3):
         rows.start(start(row, row, (row + 1,), (row + 4,)), payload(*range(10 * row, 10 * row + 10)))

@@ -16,6 +16,7 @@ from pagoda.core.cache import CacheGroup
 from pagoda.core.config import SchedulerConfig
 from pagoda.core.errors import EngineError
 from pagoda.core.request import Request
+from pagoda.core.result import TokenLogprob
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.decoding import SeedSource
 from pagoda.engine.loop import EngineLoop
@@ -206,9 +207,58 @@ def test_what_the_device_draws_is_what_the_reference_draws(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_what_the_host_draws_is_what_the_reference_draws(tmp_path: Path) -> None:
     model = make_family("llama", tmp_path)
-    sampling = SamplingParams(temperature=0.8, top_k=20, max_tokens=10, n=2, repetition_penalty=1.3, seed=4)
+    sampling = SamplingParams(temperature=0.8, typical_p=0.9, max_tokens=6, n=2, repetition_penalty=1.3, seed=4)
     requests = some_requests(model.config.vocab_size, sampling, 3)
     assert answers(cuda_loop(model), requests) == answers(plain_loop(model), requests)
+
+
+def told(loop: EngineLoop, requests: list[Request]) -> dict[tuple[str, int], list[tuple[int, TokenLogprob | None]]]:
+    """Every token that was drawn, and what was told of it."""
+    found: dict[tuple[str, int], list[tuple[int, TokenLogprob | None]]] = {}
+    loop.inbox.extend(AddRequest(request) for request in requests)
+    while loop.has_work:
+        for update in loop.step():
+            if isinstance(update, NewTokens):
+                scores = update.logprobs or (None,) * len(update.token_ids)
+                pairs = zip(update.token_ids, scores, strict=True)
+                found.setdefault((update.request_id, update.sample_index), []).extend(pairs)
+    loop.scheduler.check_integrity()
+    return found
+
+
+WISHES = {
+    "penalties": SamplingParams(temperature=0.9, max_tokens=5, repetition_penalty=1.3, frequency_penalty=0.5, seed=6),
+    "biases and a least length": SamplingParams(
+        temperature=0, max_tokens=4, logit_bias={5: 3.0, 9: -2.0}, min_tokens=3
+    ),
+    "scores of samples": SamplingParams(temperature=1.1, max_tokens=4, top_p=0.9, n=2, logprobs=4, seed=7),
+    "allowed": SamplingParams(temperature=1.3, max_tokens=4, allowed_token_ids=(3, 4, 5, 60), logprobs=0, seed=8),
+    "drawn on the host": SamplingParams(temperature=0.9, max_tokens=3, typical_p=0.8, presence_penalty=1.0, logprobs=2),
+    "greedy": SamplingParams(temperature=0, max_tokens=5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["penalties"], ["scores of samples", "greedy"], list(WISHES)], ids=str)
+def test_wishes_beyond_a_draw_are_those_of_the_reference(names: list[str], tmp_path: Path) -> None:
+    """More of them than rows: scores come back when a row has another tenant already."""
+    model = make_family("qwen3", tmp_path)
+    prompts = some_requests(model.config.vocab_size, WISHES["greedy"], 2 * len(names))
+    requests = [
+        msgspec.structs.replace(request, sampling=msgspec.structs.replace(WISHES[name], seed=index))
+        for index, (request, name) in enumerate(zip(prompts, names + names[::-1], strict=True))
+    ]
+    found, expected = told(cuda_loop(model, 9 if len(names) > 2 else 40), requests), told(plain_loop(model), requests)
+    assert found.keys() == expected.keys()
+    for name, answer in expected.items():
+        assert [token for token, _ in found[name]] == [token for token, _ in answer]
+        for (token, own), (_, other) in zip(found[name], answer, strict=True):
+            if own is None or other is None:
+                assert own is other
+                continue
+            assert (own.token_id, own.rank, own.top_ids) == (token, other.rank, other.top_ids)
+            np.testing.assert_allclose(own.logprob, other.logprob, rtol=0, atol=1e-4)
+            np.testing.assert_allclose(own.top_logprobs, other.top_logprobs, rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ from pagoda.kernels.cuda.rows import advance, apply_edits, gather_table, gather_
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
+from pagoda.kernels.cuda.sampling_rules import DrawingRows, record_width, shape_logits
+from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, score_scratch, score_tokens
 from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import PageTiles
@@ -206,6 +208,13 @@ def of_tokens(shape: Shape) -> Iterator[tuple[str, Launch]]:
         yield f"draws of {count} within borders", partial(sample, draws, borders)
     lists, minima = candidate_lists(ROWS, shape.vocab_size, CPU), torch.zeros(ROWS, dtype=torch.float64)
     yield "borders", partial(find_borders, borders, logits, draws, numbers, reals, minima, lists=lists)
+    records, scratch = whole_numbers(ROWS, record_width(shape.vocab_size)), score_scratch(ROWS, shape.vocab_size, CPU)
+    copy, counts = new(*logits.shape, dtype=FLOAT), whole_numbers(*logits.shape)
+    yield "rules", partial(shape_logits, copy, logits, DrawingRows(numbers, numbers), records, many, counts)
+    yield "draws of float copies", partial(sample_tokens, numbers, numbers, copy, workspace, draws, borders)
+    yield "borders in float copies", partial(find_borders, borders, copy, draws, numbers, reals, minima, lists=lists)
+    scores = whole_numbers(ROWS, SCORES_WIDTH)
+    yield "scores", partial(score_tokens, scores, logits, numbers, numbers, records, scratch)
 
 
 def every_kernel() -> Iterator[tuple[str, Built]]:
