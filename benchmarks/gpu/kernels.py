@@ -33,6 +33,8 @@ from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
+from pagoda.kernels.cuda.sampling_rules import MASKS, NUM_SCORES, DrawingRows, record_width, shape_logits
+from pagoda.kernels.cuda.sampling_scores import BEST_SCORES, SCORES_WIDTH, score_scratch, score_tokens
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import PageTiles
@@ -429,6 +431,59 @@ def border_launches(rows: int, vocab: int, top_k: int, top_p: float) -> list[Lau
     return [launch]
 
 
+def rule_cases(variants: bool) -> Iterator[Case]:
+    for rows, length in ((64, 640), (64, 4096), (64, 100_000), (1, 640)):
+        make = functools.partial(rule_launches, rows, 128256, length)
+        yield Case("rules", f"{rows} x 128256, {length} tokens seen", make, rows * 128256 * 6)
+
+
+def rule_launches(rows: int, vocab: int, length: int) -> list[Launch]:
+    """Penalties for all that was seen, a mask and a thousand biases."""
+    records = torch.zeros((rows, record_width(vocab)), device="cuda", dtype=torch.int32)
+    head = [1, length // 2, *torch.tensor([1.3, 0.5, 0.2]).view(torch.int32).tolist(), 1, 1000]
+    records[:, : len(head)] = torch.tensor(head, device="cuda", dtype=torch.int32)
+    records[:, MASKS.value :] = -1
+    tokens = torch.randint(vocab, (rows, length), device="cuda", dtype=torch.int32)
+    lengths = torch.full((rows,), length, device="cuda", dtype=torch.int32)
+    drawing = DrawingRows(torch.arange(rows, device="cuda", dtype=torch.int32), lengths)
+    out, counts = (torch.zeros((rows, vocab), device="cuda", dtype=kind) for kind in (torch.float32, torch.int32))
+    found: list[Launch] = []
+    for _ in range(num_sets(rows * vocab * 6)):
+        logits = torch.randn((rows, vocab), device="cuda").to(torch.bfloat16)
+        found.append(functools.partial(shape_logits, out, logits, drawing, records, tokens, counts))
+    found[-1]()
+    assert not counts.any()
+    unseen = torch.ones((rows, vocab), device="cuda", dtype=torch.bool).scatter_(1, tokens.long(), False)
+    assert (out == logits.float())[unseen].all() and (out < logits.float())[~unseen].all()
+    return found
+
+
+def score_cases(variants: bool) -> Iterator[Case]:
+    for rows, num_best in ((256, 0), (256, 5), (256, 20), (1, 5)):
+        make = functools.partial(score_launches, rows, 128256, num_best)
+        yield Case("scores", f"{rows} x 128256, the {num_best} best", make, rows * 128256 * 2)
+
+
+def score_launches(rows: int, vocab: int, num_best: int) -> list[Launch]:
+    records = torch.zeros((rows, record_width(vocab)), device="cuda", dtype=torch.int32)
+    records[:, NUM_SCORES.value] = 1 + num_best
+    own, drawn = (torch.arange(rows, device="cuda", dtype=torch.int32) for _ in range(2))
+    scores = torch.zeros((rows, SCORES_WIDTH), device="cuda", dtype=torch.int32)
+    scratch = score_scratch(rows, vocab, "cuda")
+    found: list[Launch] = []
+    for _ in range(num_sets(rows * vocab * 2)):
+        logits = torch.randn((rows, vocab), device="cuda").to(torch.bfloat16)
+        found.append(functools.partial(score_tokens, scores, logits, drawn, own, records, scratch))
+    found[-1]()
+    expected = logits.float().log_softmax(1)
+    torch.testing.assert_close(
+        scores[:, 0].view(torch.float32), expected.gather(1, drawn.long()[:, None])[:, 0], rtol=0, atol=1e-5
+    )
+    best = scores[:, BEST_SCORES.value :][:, :num_best].contiguous().view(torch.float32)
+    torch.testing.assert_close(best, expected.topk(num_best, 1).values, rtol=0, atol=1e-5)
+    return found
+
+
 SECTIONS = {
     "decode": decode_cases,
     "shared": shared_cases,
@@ -437,6 +492,8 @@ SECTIONS = {
     "fixed": fixed_cases,
     "sampling": sampling_cases,
     "borders": border_cases,
+    "rules": rule_cases,
+    "scores": score_cases,
 }
 
 

@@ -11,6 +11,7 @@ Nothing can be captured as a graph then.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import sys
@@ -73,12 +74,20 @@ def launch_apart(llm: LLM) -> None:
 
 def steps_of(run: Run, folder: Path, are_apart: bool) -> tuple[int, int]:
     """Steps, and rows that were pushed back."""
-    ways = [
+    ways: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 0.8},
         {"temperature": 0.8, "top_k": 20},
         {"temperature": 0.9, "top_p": 0.8, "min_p": 0.05},
-        {"temperature": 0, "repetition_penalty": 1.1, "presence_penalty": 0.2},
+        {"temperature": 0, "repetition_penalty": 1.1, "presence_penalty": 0.2, "logprobs": 4},
+        {
+            "temperature": 0.7,
+            "logit_bias": {5: 2.0, 999: -3.0},
+            "min_tokens": 20,
+            "banned_token_ids": (7, 8),
+            "top_k": 9,
+        },
+        {"temperature": 0.7, "typical_p": 0.9, "frequency_penalty": 0.3, "logprobs": 0},
     ]
     llm = LLM(
         write_folder(run.config, folder),
@@ -97,8 +106,8 @@ def steps_of(run: Run, folder: Path, are_apart: bool) -> tuple[int, int]:
             launch_apart(llm)
         texts = prompts()
         sampling = [
-            SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False, seed=number, **ways[number % 5])
-            for number in range(len(texts))
+            SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False, seed=number, **way)
+            for number, way in zip(range(len(texts)), itertools.cycle(ways), strict=False)
         ]
         outputs = llm.generate(texts, sampling, use_tqdm=False)
         assert all(len(output.outputs[0].token_ids) == NUM_TOKENS for output in outputs)

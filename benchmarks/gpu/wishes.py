@@ -1,0 +1,114 @@
+"""What it costs a batch that its requests ask for more than the best token: penalties, masks, log-probabilities.
+
+python -m benchmarks.gpu.wishes [--shape 8b|0.6b] [--requests 256] [--tokens 256] [--repeats 2]
+
+Every way is run with the same requests, in turns. `one of them` asks for a way in a single request of the batch: what
+all others pay for it. The last way is drawn on the host, as all others behind the filters were before they had kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.models import SHAPES, make_folder
+from benchmarks.report import print_table
+from pagoda import LLM, SamplingParams
+from pagoda.bench.workloads import decode256
+
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "temperature": {"temperature": 0.8},
+    "top_p 0.95, top_k 50": {"temperature": 0.8, "top_p": 0.95, "top_k": 50},
+    "5 log-probabilities": {"logprobs": 5},
+    "penalties": {"presence_penalty": 0.5, "frequency_penalty": 0.2},
+    "banned tokens and biases": {
+        "banned_token_ids": tuple(range(50)),
+        "logit_bias": {token: 1.0 for token in range(50, 400)},
+    },
+    "all of these": {
+        "temperature": 0.8,
+        "top_p": 0.95,
+        "top_k": 50,
+        "logprobs": 5,
+        "repetition_penalty": 1.1,
+        "banned_token_ids": (7,),
+        "logit_bias": {5: 1.0},
+    },
+    "typical_p, on the host": {"temperature": 0.8, "typical_p": 0.9},
+}
+SLOW = "typical_p, on the host"
+MOST_SLOW_TOKENS = 8
+
+
+def seconds_of(llm: LLM, prompts: list[Any], sampling: list[SamplingParams]) -> float:
+    llm.reset_prefix_cache()
+    start = time.perf_counter()
+    outputs = llm.generate(prompts, sampling, use_tqdm=False)
+    seconds = time.perf_counter() - start
+    for output, wishes in zip(outputs, sampling, strict=True):
+        [answer] = output.outputs
+        assert len(answer.token_ids) == wishes.max_tokens
+        assert (answer.logprobs is None) == (wishes.logprobs is None)
+    return seconds
+
+
+def sampling_of(num_requests: int, num_tokens: int, wishes: dict[str, Any], num_asking: int) -> list[SamplingParams]:
+    common: dict[str, Any] = {"temperature": 0, "max_tokens": num_tokens, "ignore_eos": True, "detokenize": False}
+    return [
+        SamplingParams(**common | (wishes if number < num_asking else {}) | {"seed": number})
+        for number in range(num_requests)
+    ]
+
+
+def step_seconds(llm: LLM, num_requests: int, num_tokens: int, repeats: int) -> dict[tuple[str, int], float]:
+    """By way and number of requests that ask for it: the least time of a decoding step."""
+    prompts = [request.prompt_token_ids for request in decode256(num_requests, llm.engine.loop.vocab_size)]
+    found: dict[tuple[str, int], list[float]] = {}
+    for turn in range(1 + repeats):  # the first builds kernels and graphs
+        of_prompts = seconds_of(llm, prompts, sampling_of(num_requests, 1, {}, 0))
+        for way, num_asking in itertools.product(WAYS, (num_requests, 1)):
+            length = min(num_tokens, MOST_SLOW_TOKENS) if way == SLOW else num_tokens
+            seconds = seconds_of(llm, prompts, sampling_of(num_requests, length, WAYS[way], num_asking))
+            if turn:
+                found.setdefault((way, num_asking), []).append((seconds - of_prompts) / (length - 1))
+    return {key: min(seconds) for key, seconds in found.items()}
+
+
+def table_of(found: dict[tuple[str, int], float], num_requests: int) -> list[list[str]]:
+    plain = found["greedy", num_requests]
+    return [
+        [way, *(text for one in (found[way, num_requests], found[way, 1]) for text in texts_of(one, plain))]
+        for way in WAYS
+    ]
+
+
+def texts_of(seconds: float, plain: float) -> tuple[str, str]:
+    return f"{1e3 * seconds:.2f}", f"{seconds / plain:.3f}x"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="8b")
+    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=256, help="of each answer")
+    parser.add_argument("--repeats", type=int, default=2, help="runs that count, of which the best is shown")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = make_folder(args.shape, Path(folder))
+        sizes = {"max_model_len": 4096, "max_num_seqs": args.requests, "block_size": 64}
+        with LLM(path, device="cuda", load_format="dummy", **sizes) as llm:
+            found = step_seconds(llm, args.requests, args.tokens, args.repeats)
+    header = ["milliseconds a step", "all of them", "of greedy", "one of them", "of greedy"]
+    title = f"{args.shape}: {args.requests} requests, 128 in, {args.tokens} out"
+    print_table(title, header, table_of(found, args.requests))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
