@@ -1,7 +1,9 @@
 """The table of a GPU beside vLLM and SGLang: checks kernels, runs the fixed workloads, prints each row with its peers.
 
 python -m benchmarks.gpu.run [--check] [--rows 8b-single,8b-decode256,...] [--profile 8b-decode256] [--repeats 3]
-                             [--warm-ups 1] [--deterministic]
+                             [--warm-ups 1] [--deterministic] [--vllm FILE]
+
+The peers' figures are the published ones; `--vllm` takes vLLM's from a run of `benchmarks.gpu.vllm_rows` on this card.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import gc
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +21,12 @@ import torch
 from benchmarks.gpu.energy import EnergyMeter, watts
 from benchmarks.gpu.models import make_folder
 from benchmarks.gpu.profile import profiled
+from benchmarks.gpu.table import Row, wanted_rows, with_vllm
 from benchmarks.report import print_table
 from pagoda import LLM
 from pagoda.bench.offline import OfflineBench, OfflineRun
 from pagoda.bench.workloads import FIXED
 
-
-@dataclass(frozen=True)
-class Row:
-    """`vllm`, `sglang`, `limit` and `goal` are tokens a second, or milliseconds where `is_latency`."""
-
-    name: str
-    shape: str
-    work: str
-    vllm: float
-    sglang: float
-    limit: float
-    goal: float
-    quantization: str = "none"
-
-    @property
-    def is_latency(self) -> bool:
-        return self.work == "ttft1k"
-
-
-ROWS = [
-    Row("8b-single", "8b", "single", 205, 204, 273, 235),
-    Row("8b-ttft1k", "8b", "ttft1k", 36.8, 26.6, 22, 24.5),
-    Row("8b-decode256", "8b", "decode256", 19_057, 18_610, 26_300, 22_000),
-    Row("8b-seed", "8b", "seed", 8_919, 8_671, 11_000, 9_700),
-    Row("8b-prefix", "8b", "prefix", 9_089, 8_563, 20_900, 16_000),
-    Row("fp8-single", "8b", "single", 283, 286, 500, 380, "fp8"),
-    Row("fp8-ttft1k", "8b", "ttft1k", 21.2, 18.6, 14, 16, "fp8"),
-    Row("fp8-decode256", "8b", "decode256", 23_737, 23_131, 35_100, 27_500, "fp8"),
-    Row("fp8-seed", "8b", "seed", 12_026, 11_862, 16_000, 13_500, "fp8"),
-    Row("fp8-prefix", "8b", "prefix", 10_910, 10_458, 31_800, 22_000, "fp8"),
-    Row("0.6b-single", "0.6b", "single", 533, 615, 3_400, 1_200),
-    Row("0.6b-decode256", "0.6b", "decode256", 34_227, 44_268, 78_800, 55_000),
-    Row("0.6b-nano", "0.6b", "nano", 22_079, 23_591, 33_000, 27_500),
-]
 # Workloads whose batches shrink one by one; the graphs of others are few and captured on the way.
 MANY_SIZES = ("seed", "nano")
 
@@ -126,10 +94,11 @@ def main() -> int:
     parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--page", type=int, default=64, help="tokens in a page")
     parser.add_argument("--deterministic", action="store_true", help="what the deterministic mode costs")
+    parser.add_argument("--vllm", type=Path, help="what benchmarks.gpu.vllm_rows found on this card")
     args = parser.parse_args()
     if args.check and (status := check()):
         return status
-    wanted = [row for row in ROWS if args.rows == "all" or row.name in args.rows.split(",")]
+    wanted = with_vllm(wanted_rows(args.rows), args.vllm)
     lines: list[list[str]] = []
     made: tuple[str, str] | None = None
     meter = EnergyMeter()
