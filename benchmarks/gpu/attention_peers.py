@@ -23,19 +23,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu.kernels import (
     BF16_FLOPS_PER_SECOND,
+    DECODE_LENS,
     READ_BYTES_PER_SECOND,
     SCALE,
     Launch,
     assert_near,
     mixed_by_torch,
+    name_of,
     num_sets,
-    paged,
+    paged_rows,
     time_launches,
 )
 from benchmarks.report import print_table
-from pagoda.kernels.cuda.decode_attention import FEWEST_PROGRAMS, decode_attention, decode_cuts, decode_workspace
+from pagoda.kernels.cuda.decode_attention import decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
-from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.shared_attention import SharedRows, num_shared_slots, shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles
 
 KV_HEADS, HEAD_DIM = 8, 128
@@ -45,44 +48,49 @@ ABSENT = "-"
 
 @dataclass(frozen=True)
 class Shape:
-    """`rows` with `new` tokens each behind others, so that contexts are from `low` to `high`."""
+    """Rows of these contexts, whose last `new` tokens attend."""
 
     section: str
-    rows: int
-    new: int
-    low: int
-    high: int
+    lens: tuple[int, ...]
+    new: int = 1
     heads: int = 32
     shared: int = 0
 
     @property
+    def rows(self) -> int:
+        return len(self.lens)
+
+    @property
+    def longest(self) -> int:
+        return max(self.lens)
+
+    @property
     def name(self) -> str:
-        lengths = f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+        new = f"{self.new:,} of " if self.new > 1 else ""
         of_all = f", {self.shared:,} of them shared" if self.shared else ""
-        return f"{self.rows} x {self.new:,} of {lengths}{of_all}, {self.heads} heads"
+        return f"{new}{name_of(list(self.lens))}{of_all}, {self.heads} heads"
+
+    @property
+    def num_read(self) -> int:
+        """Tokens; what is shared, once."""
+        return sum(self.lens) - self.shared * (self.rows - 1)
 
     @property
     def floor_seconds(self) -> float:
-        """What must be read, shared pages once, or what must be multiplied."""
-        contexts = self.rows * ((self.low + self.high) / 2 - self.shared) + self.shared
-        num_pairs = self.rows * self.new * ((self.low + self.high) / 2 - self.new / 2)
+        num_pairs = self.new * (sum(self.lens) - self.rows * self.new / 2)
         flops = 4 * num_pairs * self.heads * HEAD_DIM
-        return max(contexts * TOKEN_BYTES / READ_BYTES_PER_SECOND, flops / BF16_FLOPS_PER_SECOND)
+        return max(self.num_read * TOKEN_BYTES / READ_BYTES_PER_SECOND, flops / BF16_FLOPS_PER_SECOND)
 
 
 SHAPES = [
-    Shape("decode", 256, 1, 300, 600),
-    Shape("decode", 256, 1, 100, 2000, heads=16),
-    Shape("decode", 64, 1, 1024, 1024),
-    Shape("decode", 8, 1, 8192, 8192),
-    Shape("decode", 8, 1, 384, 384),
-    Shape("decode", 1, 1, 384, 384),
-    Shape("shared", 256, 1, 2240, 2240, shared=2048),
-    Shape("prompts", 1, 8192, 8192, 8192),
-    Shape("prompts", 1, 1024, 1024, 1024),
-    Shape("prompts", 16, 512, 512, 512),
-    Shape("prompts", 4, 512, 4608, 4608),
-    Shape("prompts", 64, 128, 2176, 2176),
+    *(Shape("decode", tuple(lens), heads=heads) for lens, heads in DECODE_LENS),
+    Shape("shared", (2240,) * 256, shared=2048),
+    Shape("prompts", (8192,), new=8192),
+    Shape("prompts", (1024,), new=1024),
+    Shape("prompts", (512,) * 16, new=512),
+    Shape("prompts", (4608,) * 4, new=512),
+    Shape("prompts", (2176,) * 64, new=128),
+    Shape("prompts", (65_536,), new=8192),
 ]
 
 
@@ -102,40 +110,40 @@ class Inputs:
             torch.randn((shape.rows * shape.new, shape.heads, HEAD_DIM), device="cuda", dtype=torch.bfloat16)
             for _ in range(2)
         )
-        keys, values, table = paged(shape.rows, shape.high, KV_HEADS, HEAD_DIM)
+        keys, values, table = paged_rows(list(shape.lens), KV_HEADS, HEAD_DIM)
         if shape.shared:
             num_pages = shape.shared // keys.shape[1]
             table[:, :num_pages] = table[0, :num_pages].clone()
         starts = torch.arange(shape.rows + 1, device="cuda", dtype=torch.int32) * shape.new
-        lens = torch.linspace(shape.low, shape.high, shape.rows, device="cuda").int()
-        return cls(out, q, keys, values, table, starts, lens)
+        return cls(out, q, keys, values, table, starts, torch.tensor(shape.lens, device="cuda", dtype=torch.int32))
 
     def check(self, name: str, out: torch.Tensor) -> None:
         """The last tokens of the first and of the last row."""
         for row in (0, len(self.lens) - 1):
             first, last, length = int(self.starts[row]), int(self.starts[row + 1]), int(self.lens[row])
-            count = min(last - first, 256)
-            keys, values = (x[self.table[row]].flatten(0, 1)[:length] for x in (self.keys, self.values))
+            count = min(last - first, 64)
+            keys, values = (x[self.table[row].long()].flatten(0, 1)[:length] for x in (self.keys, self.values))
             expected = mixed_by_torch(self.q[last - count : last], keys, values, SCALE)
             assert_near(name, out[last - count : last], expected, 1e-2)
 
 
 def ours(shape: Shape, inputs: Inputs) -> Launch:
-    arguments = (inputs.out, inputs.q, inputs.keys, inputs.values, inputs.table)
+    where = (inputs.out, inputs.q, inputs.keys, inputs.values, inputs.table)
     tiles = PageTiles(inputs.keys, inputs.values)
     if shape.new > 1:
         lengths = (inputs.starts, inputs.lens, shape.new)
-        return functools.partial(prefill_attention, *arguments, *lengths, SCALE, 0, page_tiles=tiles)
-    split_len = decode_cuts(shape.rows, shape.high)[-1].split_len
+        return functools.partial(prefill_attention, *where, *lengths, SCALE, 0, page_tiles=tiles)
+    room = num_shared_slots(shape.rows, shape.heads, KV_HEADS)
+    workspace = decode_workspace(shape.rows, shape.heads, KV_HEADS, HEAD_DIM, "cuda", room)
+    plan = DecodePlan.of(PlanKind(KV_HEADS), shape.rows, "cuda")
     if not shape.shared:
-        workspace = decode_workspace(shape.rows, shape.heads, KV_HEADS, HEAD_DIM, shape.high, "cuda", split_len)
-        return functools.partial(decode_attention, *arguments, inputs.lens, SCALE, 0, workspace, page_tiles=tiles)
-    workspace = decode_workspace(shape.rows, shape.heads, KV_HEADS, HEAD_DIM, shape.high, "cuda")
+        plan.make(inputs.lens)
+        return functools.partial(decode_attention, *where, plan, SCALE, workspace, page_tiles=tiles)
     members = torch.arange(shape.rows, device="cuda", dtype=torch.int32)
     ends = torch.tensor([0, shape.rows], device="cuda", dtype=torch.int32)
     group = SharedRows(torch.full_like(members, shape.shared), members, ends)
-    how = {"programs_per_row": FEWEST_PROGRAMS, "page_tiles": tiles}
-    return functools.partial(shared_attention, *arguments, inputs.lens, group, SCALE, workspace, **how)
+    plan.make(inputs.lens, group.shared_lens)
+    return functools.partial(shared_attention, *where, plan, group, SCALE, workspace, page_tiles=tiles)
 
 
 def flash_attention_3(shape: Shape, inputs: Inputs) -> Launch | None:
@@ -143,7 +151,7 @@ def flash_attention_3(shape: Shape, inputs: Inputs) -> Launch | None:
     if not load_flash_attention_3():
         return None
     library = torch.ops._vllm_fa3_C
-    sizes = (shape.rows, shape.new, shape.high, shape.heads, KV_HEADS, HEAD_DIM, HEAD_DIM)
+    sizes = (shape.rows, shape.new, shape.longest, shape.heads, KV_HEADS, HEAD_DIM, HEAD_DIM)
     page_size = inputs.keys.shape[1]
     plan = library.get_scheduler_metadata(
         *sizes, torch.bfloat16, inputs.lens, inputs.starts, None, None, None, None, page_size, 0, True, -1, -1, False,
@@ -153,7 +161,7 @@ def flash_attention_3(shape: Shape, inputs: Inputs) -> Launch | None:
     def launch() -> None:
         library.fwd(
             inputs.q, inputs.keys, inputs.values, None, None, None, inputs.out, inputs.starts, None, None, None,
-            inputs.lens, shape.new, shape.high, inputs.table, None, None, None, None, None, None, None, None, SCALE,
+            inputs.lens, shape.new, shape.longest, inputs.table, None, None, None, None, None, None, None, None, SCALE,
             True, -1, -1, 0.0, True, plan, 0, None, 0, None, 1, 0, None,
         )  # fmt: skip
 
@@ -172,10 +180,10 @@ def load_flash_attention_3() -> bool:
 
 def of_torch(backend: SDPBackend, shape: Shape, inputs: Inputs) -> Launch | None:
     """Whole prompts of one length, keys and values one behind the other."""
-    if shape.new != shape.high or shape.low != shape.high:
+    if {shape.new} != set(shape.lens):
         return None
     q = inputs.q.view(shape.rows, shape.new, shape.heads, HEAD_DIM).transpose(1, 2)
-    keys, values = (x[inputs.table].flatten(1, 2)[:, : shape.new] for x in (inputs.keys, inputs.values))
+    keys, values = (x[inputs.table.long()].flatten(1, 2)[:, : shape.new] for x in (inputs.keys, inputs.values))
     keys, values = (x.contiguous().transpose(1, 2) for x in (keys, values))
 
     def launch() -> torch.Tensor:
@@ -211,7 +219,7 @@ def launches_of(library: str, shape: Shape, sets: list[Inputs]) -> list[Launch]:
 
 def measure(shape: Shape, turns: int) -> dict[str, float | str]:
     """Seconds by library, or what it said."""
-    sets = [Inputs.of(shape) for _ in range(num_sets(shape.rows * shape.high * TOKEN_BYTES))]
+    sets = [Inputs.of(shape) for _ in range(num_sets(sum(shape.lens) * TOKEN_BYTES))]
     found: dict[str, float | str] = {}
     launches: dict[str, list[Launch]] = {}
     for library in LIBRARIES:

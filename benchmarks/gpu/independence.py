@@ -20,8 +20,7 @@ from benchmarks.gpu.kernels import MATRICES, SCALE, paged
 from benchmarks.gpu.models import SHAPES, make_folder
 from benchmarks.report import print_table
 from pagoda import LLM, SamplingParams
-from pagoda.kernels.cuda.decode_attention import decode_workspace
-from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.fixed_attention import fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from tests.executor.cuda.logit_book import LogitBook, WatchedExecutor
 
@@ -53,7 +52,7 @@ def compare_attention(shape: str) -> list[str]:
     length, num_heads = 3000, SHAPES[shape]["num_attention_heads"]
     keys, values, table = paged(1, length, 8, 128)
     queries = torch.randn((length, num_heads, 128), device="cuda", dtype=torch.bfloat16)
-    workspace = decode_workspace(1, num_heads, 8, 128, length, "cuda", SPLIT_LEN)
+    workspace = split_workspace(1, num_heads, 8, 128, length, "cuda")
 
     def attend(first: int, last: int, *apart: object) -> torch.Tensor:
         out = torch.empty_like(queries[first:last])

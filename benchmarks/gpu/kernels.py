@@ -20,14 +20,9 @@ from typing import Any
 
 import torch
 
-from pagoda.kernels.cuda.decode_attention import (
-    FEWEST_PROGRAMS,
-    DecodeTile,
-    decode_attention,
-    decode_cuts,
-    decode_workspace,
-)
-from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
+from pagoda.kernels.cuda.fixed_attention import fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import FixedTile, fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.prefill_attention import PrefillTile, prefill_attention
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
@@ -35,7 +30,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.sampling_rules import MASKS, NUM_SCORES, DrawingRows, record_width, shape_logits
 from pagoda.kernels.cuda.sampling_scores import BEST_SCORES, SCORES_WIDTH, score_scratch, score_tokens
-from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
+from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, num_shared_slots, shared_attention
 from pagoda.kernels.cuda.small_linear import LinearPlan, linear_plan, linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import PageTiles
 
@@ -96,6 +91,15 @@ def paged(num_rows: int, context: int, num_kv_heads: int, head_dim: int) -> tupl
     return keys, values, table
 
 
+def paged_rows(lens: list[int], num_kv_heads: int, head_dim: int) -> tuple[torch.Tensor, ...]:
+    """Rows of these lengths: no more pages than they need, in any order."""
+    needed = [-(-length // PAGE_SIZE) for length in lens]
+    shape = (sum(needed), PAGE_SIZE, num_kv_heads, head_dim)
+    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    pages = torch.randperm(len(keys), device="cuda", dtype=torch.int32).split(needed)
+    return keys, values, torch.nn.utils.rnn.pad_sequence(list(pages), batch_first=True)
+
+
 def mixed_by_torch(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
     """[N, H, E] queries, the last of [C, K, E], in float32."""
     group = q.shape[1] // keys.shape[1]
@@ -112,41 +116,65 @@ def assert_near(name: str, actual: torch.Tensor, expected: torch.Tensor, limit: 
 
 
 def decode_cases(variants: bool) -> Iterator[Case]:
-    shapes = ((16, 1, 3, 4), (16, 1, 3, 8), (16, 1, 4, 4), (32, 1, 2, 4), (32, 1, 3, 4), (64, 2, 3), (64, 4, 3))
-    many = [DecodeTile(*tile) for tile in shapes]
-    few = [DecodeTile(*tile) for tile in ((64, 2, 1), (64, 4, 2), (32, 2, 2), (32, 1, 2))]
-    rows_of = [(256, 300, 600, 32), (256, 100, 2000, 16), (64, 1024, 1024, 32), (8, 8192, 8192, 32)]
-    for rows, low, high, heads in [*rows_of, (1, 384, 384, 32), (1, 384, 384, 16), (8, 384, 384, 32)]:
-        split_len = decode_cuts(rows, high)[-1].split_len
-        tiles: list[DecodeTile | None] = [None]
-        if variants:
-            tiles += few if split_len <= 64 else many
+    tiles: list[DecodeTile | None] = [None]
+    if variants:
+        tiles += [DecodeTile(*tile) for tile in ((16, 1, 2), (16, 1, 4), (32, 1, 3, 4, 32), (32, 1, 2, 4, 32))]
+        tiles += [DecodeTile(block, 2, 3, 8, tail, in_pages=False) for block, tail in ((16, 64), (32, 64), (64, 64))]
+    for lens, heads in DECODE_LENS:
         for tile in tiles:
-            name = f"{rows} x {low}-{high}, {heads}/8 heads, split {split_len}, {tile or 'as chosen'}"
-            make = functools.partial(decode_launches, rows, low, high, heads, split_len, tile)
-            yield Case("decode", name, make, rows * (low + high) / 2 * 8 * 512)
+            make = functools.partial(decode_launches, lens, heads, tile)
+            name = f"{name_of(lens)}, {heads}/8 heads, {tile or 'as chosen'}"
+            yield Case("decode", name, make, sum(lens) * 8 * 512)
 
 
-def decode_launches(
-    rows: int, low: int, high: int, heads: int, split_len: int, tile: DecodeTile | None
-) -> list[Launch]:
-    workspace = decode_workspace(rows, heads, 8, 128, high, "cuda", split_len)
-    lens = torch.linspace(low, high, rows, device="cuda").int()
+def evenly(rows: int, low: int, high: int) -> list[int]:
+    """Contexts from `low` to `high`."""
+    return [low + (high - low) * row // max(1, rows - 1) for row in range(rows)]
+
+
+# And what differs in a batch, or is long.
+DECODE_LENS = [
+    (evenly(256, 300, 600), 32),
+    (evenly(256, 100, 2000), 16),
+    ([1024] * 64, 32),
+    ([8192] * 8, 32),
+    ([384], 32),
+    ([384], 16),
+    ([384] * 8, 32),
+    ([32_768], 32),
+    ([131_072], 32),
+    ([100_000, *[500] * 63], 32),
+    (evenly(16, 1000, 60_000), 32),
+]
+
+
+def name_of(lens: list[int]) -> str:
+    if len(lens) > 1 and lens[0] > lens[1]:
+        return f"{lens[0]:,} and {len(lens) - 1} x {lens[1]:,}"
+    return f"{len(lens)} x {lens[0]:,}" + (f" to {lens[-1]:,}" if lens[-1] != lens[0] else "")
+
+
+def decode_launches(lens: list[int], heads: int, tile: DecodeTile | None) -> list[Launch]:
+    rows = len(lens)
+    workspace = decode_workspace(rows, heads, 8, 128, "cuda")
+    context_lens = torch.tensor(lens, device="cuda", dtype=torch.int32)
+    plan = DecodePlan.of(PlanKind(8), rows, "cuda")
+    plan.make(context_lens)
     found: list[Launch] = []
-    for _ in range(num_sets(rows * (low + high) / 2 * 8 * 512)):
+    for _ in range(num_sets(sum(lens) * 8 * 512)):
         q, out = (torch.randn((rows, heads, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        keys, values, table = paged(rows, high, 8, 128)
-        arguments = (out, q, keys, values, table, lens, SCALE, 0, workspace)
+        keys, values, table = paged_rows(lens, 8, 128)
+        arguments = (out, q, keys, values, table, plan, SCALE, workspace)
         found.append(functools.partial(decode_attention, *arguments, tile=tile, page_tiles=PageTiles(keys, values)))
     found[-1]()
-    check_decode(out, q, keys, values, table, lens)
+    check_decode(out, q, keys, values, table, context_lens)
     return found
 
 
 def check_decode(out, q, keys, values, table, lens) -> None:
     for row in (0, len(q) // 2, len(q) - 1):
         length = int(lens[row])
-        flat_keys, flat_values = (x[table[row]].flatten(0, 1)[:length] for x in (keys, values))
+        flat_keys, flat_values = (x[table[row].long()].flatten(0, 1)[:length] for x in (keys, values))
         expected = mixed_by_torch(q[row : row + 1], flat_keys, flat_values, SCALE)
         assert_near("decode", out[row : row + 1], expected, 1e-2)
 
@@ -167,16 +195,17 @@ def shared_cases(variants: bool) -> Iterator[Case]:
 
 
 def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, Any]) -> list[Launch]:
-    workspace = decode_workspace(rows, 32, 8, 128, shared_len + own, "cuda")
+    workspace = decode_workspace(rows, 32, 8, 128, "cuda", max(2, num_shared_slots(rows, 32, 8) // rows) * rows)
     q, out = (torch.randn((rows, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
     keys, values, table = paged(rows, shared_len + own, 8, 128)
     table[:, : shared_len // PAGE_SIZE] = table[0, : shared_len // PAGE_SIZE].clone()
     members = torch.arange(rows, device="cuda", dtype=torch.int32)
     lens, shared_lens = (torch.full_like(members, length) for length in (shared_len + own, shared_len))
     group = SharedRows(shared_lens, members, torch.tensor([0, rows], device="cuda", dtype=torch.int32))
-    arguments = (out, q, keys, values, table, lens, group, SCALE, workspace)
-    how = {"programs_per_row": FEWEST_PROGRAMS, "page_tiles": PageTiles(keys, values)}
-    launch = functools.partial(shared_attention, *arguments, **how, **tile)
+    plan = DecodePlan.of(PlanKind(8), rows, "cuda")
+    plan.make(lens, shared_lens)
+    arguments = (out, q, keys, values, table, plan, group, SCALE, workspace)
+    launch = functools.partial(shared_attention, *arguments, page_tiles=PageTiles(keys, values), **tile)
     launch()
     check_decode(out, q, keys, values, table, lens)
     return [launch]
@@ -365,7 +394,7 @@ def fixed_attention_launches(rows: int, new: int, cached: int) -> list[Launch]:
     starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32) * new
     lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
     programs = 1056 // (rows * 8) if new == 1 else 0
-    workspace = decode_workspace(rows, 32, 8, 128, new + cached, "cuda", SPLIT_LEN) if programs > 1 else None
+    workspace = split_workspace(rows, 32, 8, 128, new + cached, "cuda") if programs > 1 else None
     found: list[Launch] = []
     for _ in range(num_sets(rows * (new + cached) * 8 * 512)):
         q, out = (torch.randn((rows * new, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))

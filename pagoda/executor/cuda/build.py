@@ -160,9 +160,12 @@ class CudaBuilder:
         most = sizes.max_num_seqs
         rows = DeviceRows(most, max_model_len, sizes.page_size, len(self._groups), device)
         vocab_size = self._model.config.vocab_size
-        attention = FixedAttention if self._deterministic else Attention
+        shapes = self._head_shapes()
+        attention = Attention(device, most, shapes)
+        if self._deterministic:
+            attention = FixedAttention(device, most, max_model_len, shapes)
         return RowParts(
-            attention(device, most, max_model_len, self._head_shapes()),
+            attention,
             [rope_tables(rope, max_model_len, device) for rope in self._recorder.ropes],
             rows,
             StepInputs(rows, most, sizes.max_tokens, sizes.page_size, vocab_size, device),
@@ -172,7 +175,7 @@ class CudaBuilder:
         calls = [call for call in self._recorder.calls if isinstance(call, Attend)]
         groups = [self._groups[call.group] for call in calls]
         return [
-            HeadShape(call.reads[0].width // group.head_dim, group.num_kv_heads, group.head_dim)
+            HeadShape(call.reads[0].width // group.head_dim, group.num_kv_heads, group.head_dim, call.window)
             for call, group in zip(calls, groups, strict=True)
         ]
 

@@ -285,6 +285,7 @@ class CudaExecutor:
         positions = counts.num_tokens[asked.drawers]
         self._inputs.send(plan.rows, num_tokens, asked.num_new > 0, asked.wanted, positions, size)
         batch = self._inputs.batch(num_tokens, size, self._share(rows[: num_decoding(num_tokens)]))
+        self._program.prepare(batch)
         self._prompt_graphs.run(batch, self._inputs.with_padding(batch, size))
         num_drawing = len(asked.drawing)
         scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))

@@ -10,21 +10,13 @@ import torch
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.counting import bytes_of
-from pagoda.kernels.cuda.decode_attention import (
-    DecodeCut,
-    DecodeWorkspace,
-    decode_attention,
-    decode_cuts,
-    decode_workspace,
-)
+from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
 from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.rope_write import FreshHeads
-from pagoda.kernels.cuda.shared_attention import shared_attention
+from pagoda.kernels.cuda.shared_attention import num_shared_slots, shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles
-
-# Programs that fill the device twice over.
-PROGRAMS_IN_ALL = 1056
 
 
 class HeadShape(NamedTuple):
@@ -33,25 +25,37 @@ class HeadShape(NamedTuple):
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    window: int = 0
+
+    @property
+    def plan_kind(self) -> PlanKind:
+        return PlanKind(self.num_kv_heads, self.window)
 
 
 class Attention:
-    """Holds the workspaces that all layers of a shape share; one step at a time may use them.
+    """Holds the workspaces that all layers of a shape share, and the plans of a step; one step at a time may use them.
 
     Layers of a step differ in their pages alone: what one has launched, the next launches again.
     """
 
-    _decode_cuts = staticmethod(decode_cuts)
-
-    def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape] = ()) -> None:
-        self._device = device
-        self._max_context = max_context
-        self._cuts = self._decode_cuts(max_rows, max_context)
+    def __init__(self, device: torch.device, max_rows: int, shapes: Iterable[HeadShape]) -> None:
         self._tiles: dict[int, PageTiles] = {}  # by where the keys lie
-        self._workspaces: dict[tuple[DecodeCut, HeadShape], DecodeWorkspace] = {}
+        self._workspaces: dict[HeadShape, DecodeWorkspace] = {}
+        self._plans: dict[PlanKind, DecodePlan] = {}
         for shape in sorted(set(shapes)):  # all that a step may need is made before the first
-            for cut in self._cuts:
-                self._workspace(cut, shape)
+            kind, heads = shape.plan_kind, shape._replace(window=0)
+            if kind not in self._plans:
+                self._plans[kind] = DecodePlan.of(kind, max_rows, device)
+            if heads not in self._workspaces:
+                room = num_shared_slots(max_rows, shape.num_heads, shape.num_kv_heads)
+                self._workspaces[heads] = decode_workspace(max_rows, *heads[:3], device, room)
+
+    def prepare(self, batch: DeviceBatch) -> None:
+        """Before the first layer of a step: who reads what of its rows that decode. Launches only."""
+        if batch.num_decoding:
+            shared_lens = None if batch.shared is None else batch.shared.shared_lens
+            for kind, plan in self._plans.items():
+                plan.make(batch.decoding.lens, None if kind.window else shared_lens)
 
     def __call__(
         self,
@@ -120,19 +124,13 @@ class Attention:
         window: int,
         fresh: FreshHeads | None,
     ) -> list[Launch | None]:
-        num_rows, num_heads = queries.shape[:2]
-        num_kv_heads, head_dim = pages.keys.shape[2:]
-        cut = self._cut(num_rows)
-        workspace = self._workspace(cut, HeadShape(num_heads, num_kv_heads, head_dim))
-        programs_per_row = max(cut.fewest_programs, PROGRAMS_IN_ALL // (num_rows * num_kv_heads))
-        table, context_lens = batch.decoding.page_tables[group], batch.decoding.lens
-        where = (out, queries, pages.keys, pages.values, table, context_lens)
+        shape = HeadShape(queries.shape[1], *pages.keys.shape[2:])
+        workspace, plan = self._workspaces[shape], self._plans[shape._replace(window=window).plan_kind]
+        where = (out, queries, pages.keys, pages.values, batch.decoding.page_tables[group], plan)
+        tiles = self._tiles_of(pages)
         if batch.shared is not None and not window:
-            return shared_attention(
-                *where, batch.shared, scale, workspace, programs_per_row, page_tiles=self._tiles_of(pages)
-            )
-        how = (scale, window, workspace, programs_per_row)
-        return [decode_attention(*where, *how, fresh=fresh, page_tiles=self._tiles_of(pages))]
+            return shared_attention(*where, batch.shared, scale, workspace, page_tiles=tiles)
+        return [decode_attention(*where, scale, workspace, fresh=fresh, page_tiles=tiles)]
 
     def _others(self, old: KVPages, new: KVPages) -> dict[int, Any]:
         """What stands in a launch for pages, and what would stand there for others."""
@@ -146,13 +144,4 @@ class Attention:
         return self._tiles[place]
 
     def num_bytes(self) -> int:
-        return bytes_of(*self._workspaces.values())
-
-    def _cut(self, num_rows: int) -> DecodeCut:
-        return next(cut for cut in self._cuts if num_rows <= cut.most_rows)
-
-    def _workspace(self, cut: DecodeCut, shape: HeadShape) -> DecodeWorkspace:
-        if (cut, shape) not in self._workspaces:
-            made = decode_workspace(cut.most_rows, *shape, self._max_context, self._device, cut.split_len)
-            self._workspaces[cut, shape] = made
-        return self._workspaces[cut, shape]
+        return bytes_of(*self._workspaces.values(), *self._plans.values())

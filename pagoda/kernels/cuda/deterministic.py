@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.kernels.base import KVPages
-from pagoda.kernels.cuda.attention import PROGRAMS_IN_ALL, Attention, HeadShape
+from pagoda.kernels.cuda.attention import Attention, HeadShape
 from pagoda.kernels.cuda.batch import DeviceBatch
-from pagoda.kernels.cuda.decode_attention import FEWEST_PROGRAMS, DecodeCut, DecodeWorkspace
-from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.counting import bytes_of
+from pagoda.kernels.cuda.decode_plan import PROGRAMS_IN_ALL
+from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, SplitWorkspace, fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.linear import Matrix
 from pagoda.kernels.cuda.rope_write import FreshHeads
@@ -40,6 +41,15 @@ def workspace_for(matrices: Iterable[Matrix], device: torch.device, _dtype: torc
 class FixedAttention(Attention):
     """Attention of a step by one kernel. Decoding rows that are too few for the device share out their splits."""
 
+    def __init__(self, device: torch.device, max_rows: int, max_context: int, shapes: Iterable[HeadShape]) -> None:
+        super().__init__(device, max_rows, ())
+        self._max_context = max_context
+        self._of_splits: dict[HeadShape, SplitWorkspace] = {}
+        for shape in sorted({shape._replace(window=0) for shape in shapes}):
+            # For the most rows that still share out their splits.
+            most = min(max_rows, max(1, PROGRAMS_IN_ALL // (2 * shape.num_kv_heads)))
+            self._of_splits[shape] = split_workspace(most, *shape[:3], max_context, device)
+
     def __call__(
         self,
         out: torch.Tensor,
@@ -61,7 +71,7 @@ class FixedAttention(Attention):
             where = (out, queries, pages.keys, pages.values, table)
             fixed_attention(*where, batch.row_starts, context_lens, scale, window)
             return
-        workspace = self._workspace(self._cut(count), HeadShape(queries.shape[1], num_kv_heads, head_dim))
+        workspace = self._of_splits[HeadShape(queries.shape[1], num_kv_heads, head_dim)]
         where = (out[:count], queries[:count], pages.keys, pages.values, table[:count])
         starts = batch.row_starts[: count + 1]
         fixed_attention(*where, starts, context_lens[:count], scale, window, workspace, programs_per_row)
@@ -69,11 +79,5 @@ class FixedAttention(Attention):
             where = (out[count:], queries[count:], pages.keys, pages.values, table[count:])
             fixed_attention(*where, batch.prompt_starts, context_lens[count:], scale, window)
 
-    @staticmethod
-    def _decode_cuts(max_rows: int, max_context: int) -> list[DecodeCut]:
-        return [DecodeCut(max_rows, SPLIT_LEN, FEWEST_PROGRAMS)]
-
-    def _workspace(self, cut: DecodeCut, shape: HeadShape) -> DecodeWorkspace:
-        """For the most rows that still share out their splits."""
-        most = max(1, PROGRAMS_IN_ALL // (2 * shape.num_kv_heads))
-        return super()._workspace(cut._replace(most_rows=min(cut.most_rows, most)), shape)
+    def num_bytes(self) -> int:
+        return bytes_of(*self._of_splits.values())

@@ -8,11 +8,12 @@ rows are few and splits many. What a token does not see adds exact zeros to its 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace
 from pagoda.kernels.cuda.prefill_attention import ROWS_TOGETHER
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
@@ -33,6 +34,30 @@ KEYS = 64
 LINES = 64
 
 
+@dataclass(frozen=True, eq=False)
+class SplitWorkspace:
+    """What the splits of a row leave for the program that finishes last. Serves one launch at a time.
+
+    `num_done` counts the splits that are done, by row and key/value head; it is all zeros between launches.
+    """
+
+    mixed: torch.Tensor  # [rows, splits, H, E] float32
+    log_totals: torch.Tensor  # [rows, splits, H] float32
+    num_done: torch.Tensor  # [rows, K] int32
+
+
+def split_workspace(
+    num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int, max_context: int, device: torch.device | str
+) -> SplitWorkspace:
+    """For up to `num_rows` rows of up to `max_context` tokens."""
+    splits = triton.cdiv(max_context, SPLIT_LEN) + 1
+    return SplitWorkspace(
+        torch.empty((num_rows, splits, num_heads, head_dim), dtype=torch.float32, device=device),
+        torch.empty((num_rows, splits, num_heads), dtype=torch.float32, device=device),
+        torch.zeros((num_rows, num_kv_heads), dtype=torch.int32, device=device),
+    )
+
+
 def how_run(width_block: int, bytes_per_number: int) -> dict[str, int]:
     """Heads of more than 256 bytes need twice the registers, and more of the shared memory."""
     is_wide = width_block * bytes_per_number > 256
@@ -49,18 +74,17 @@ def fixed_attention(
     context_lens: torch.Tensor,
     scale: float,
     window: int,
-    workspace: DecodeWorkspace | None = None,
+    workspace: SplitWorkspace | None = None,
     programs_per_row: int = 1,
 ) -> None:
     """out, q: [T, H, E]; row r owns the tokens [row_starts[r], row_starts[r + 1]), the last of its context_lens[r].
 
     The keys and values of the new tokens already lie in the pages. A row of an empty context is padding and gets zeros;
-    tokens from row_starts[R] on are left alone. With a workspace, of splits of SPLIT_LEN, every row has one token and
-    `programs_per_row` times K programs share its splits. That does not change the result.
+    tokens from row_starts[R] on are left alone. With a workspace every row has one token and `programs_per_row` times K
+    programs share its splits. That does not change the result.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     assert q.stride(2) == 1 and out.stride(2) == 1 and page_table.stride(1) == 1
-    assert workspace is None or workspace.split_len == SPLIT_LEN
     num_tokens, num_heads, head_dim = q.shape
     _, page_size, num_kv_heads, _ = k_pages.shape
     num_rows = len(context_lens)

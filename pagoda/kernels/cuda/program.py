@@ -62,8 +62,12 @@ class Program:
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """What computes a batch, launched in order; ask for its logits before the next."""
+        """What computes a batch that was prepared, launched in order; ask for its logits before the next."""
         return self._steps.pieces
+
+    def prepare(self, batch: DeviceBatch) -> None:
+        """What all layers of the batch's attention go by."""
+        self._common.attention.prepare(batch)
 
     def logits(self, batch: DeviceBatch, logit_tokens: torch.Tensor) -> torch.Tensor:
         """The logits of some tokens of the batch that ran last, at most `max_logits` at once."""
@@ -81,6 +85,7 @@ class Program:
         steps = self._steps
         if batch.num_tokens == 1 and self._row_steps is not None:
             steps = self._row_steps
+        self.prepare(batch)
         steps.run(batch)
         return steps.logits(batch, logit_tokens)
 

@@ -1,9 +1,9 @@
 """Decode attention of rows that begin with the same pages: requests under one node of the prefix tree.
 
 The pages that a group of rows shares are read once for a tile of its queries, many rows by all heads of a key/value
-head, instead of once a row. What comes out lies in the workspace of decode_attention as the first splits of each row;
-that kernel sees to the rest of every row at the same time: one multiplies while the other reads. Whichever finishes a
-row's last split puts them together.
+head, instead of once a row. What comes out lies in the workspace of decode_attention behind the splits of the plan;
+that kernel sees to the rest of every row at the same time: one multiplies while the other reads. Whichever finishes the
+last of a row puts it together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from pagoda.kernels.cuda.decode_attention import (
     DecodeWorkspace,
     decode_attention,
     decode_tile,
+    parts_of,
+    put_together,
 )
+from pagoda.kernels.cuda.decode_plan import DecodePlan
 from pagoda.kernels.cuda.launch import block_of
 from pagoda.kernels.cuda.overlap import EARLY_LAUNCH, LAUNCHES_EARLY, launch_dependents, wait_for_earlier
 from pagoda.kernels.cuda.quick_launch import Launch, quick
@@ -33,7 +36,6 @@ from pagoda.kernels.cuda.tiles import (
     load_rows,
     page_row,
     pages_are_paired,
-    put_together,
     score,
     softmax_step,
     token_offsets,
@@ -44,6 +46,7 @@ BLOCK_TOKENS = 64
 # One for each multiprocessor: what that has left is for the kernel which reads the rest of the rows meanwhile.
 PROGRAMS_IN_ALL = 132
 FEW_ROWS, MANY_ROWS = 64, 128
+LINES = 64
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,25 @@ class SharedTile:
     most_registers: int | None = None
 
 
-def tiles_beside(num_rows: int, split_len: int, is_light: bool) -> tuple[SharedTile, DecodeTile]:
+def num_shared_slots(max_rows: int, num_heads: int, num_kv_heads: int) -> int:
+    """The pieces of all rows in any step: several for each where a single tile holds them all, else one."""
+    rows_in_tile = max(1, LINES // block_of(num_heads // num_kv_heads))
+    return max(max_rows, PROGRAMS_IN_ALL * rows_in_tile // num_kv_heads)
+
+
+def tiles_beside(num_rows: int, is_light: bool) -> tuple[SharedTile, DecodeTile]:
     """Of this kernel and of the one beside it: the best on an H200, many rows within a model, few in kernels.py.
 
     Many rows wait for what each reads of its own. A quarter of a multiprocessor has 16,384 registers: next to a warp of
     168 a thread there is room for two that read, also of 168, and for one only next to 227. Few rows wait for what they
     share, and leave room for a tile more on its way.
     """
-    beside = decode_tile(split_len)
+    beside = decode_tile(num_rows)
     if num_rows > MANY_ROWS and is_light:
-        return SharedTile(64, BLOCK_TOKENS, 4, 3, most_registers=168), beside
-    if split_len > 64:
-        beside = DecodeTile(32, 1, 4, in_pages=False)
-    return SharedTile(64, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
+        return SharedTile(LINES, BLOCK_TOKENS, 4, 3, most_registers=168), beside
+    if beside.num_warps == 1:
+        beside = DecodeTile(32, 1, 4, tail_tokens=32, in_pages=False, takes_whole=False)
+    return SharedTile(LINES, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,20 +103,19 @@ def shared_attention(
     k_pages: torch.Tensor,
     v_pages: torch.Tensor,
     page_table: torch.Tensor,
-    context_lens: torch.Tensor,
+    plan: DecodePlan,
     shared: SharedRows,
     scale: float,
     workspace: DecodeWorkspace,
-    programs_per_row: int | None = None,
     pieces: int | None = None,
     tile: SharedTile | None = None,
     tile_beside: DecodeTile | None = None,
     page_tiles: PageTiles | None = None,
 ) -> list[Launch | None]:
-    """As decode_attention without a window. What a group shares is cut into at most so many `pieces`.
+    """As decode_attention without a window, by a plan that knows of what is shared.
 
-    With `page_tiles` the device's copy engine fetches keys and values. What is given back may be launched again on
-    other pages that lie alike.
+    What a group shares is cut into at most so many `pieces`. With `page_tiles` the device's copy engine fetches keys
+    and values. What is given back may be launched again on other pages that lie alike.
     """
     assert pages_are_paired(k_pages, v_pages), "keys and values must lie alike, with a head's numbers side by side"
     num_rows, num_heads, head_dim = q.shape
@@ -115,30 +123,30 @@ def shared_attention(
     group = num_heads // num_kv_heads
     group_block = block_of(group)
     is_light = page_tiles is not None and page_tiles.are_light(BLOCK_TOKENS)
-    best = tiles_beside(num_rows, workspace.split_len, is_light)
+    best = tiles_beside(num_rows, is_light)
     tile, tile_beside = tile or best[0], tile_beside or best[1]
     tiles = None if page_tiles is None else page_tiles.of(tile.block_tokens)
     rows_in_tile = max(1, tile.lines // group_block)
     num_tiles = len(shared.members) // rows_in_tile + len(shared.starts) - 1
     if pieces is None:
         pieces = max(1, PROGRAMS_IN_ALL // (num_kv_heads * triton.cdiv(num_rows, rows_in_tile)))
-    pieces = min(pieces, workspace.mixed.shape[1])
+    assert num_rows * pieces <= workspace.num_shared, f"room for {workspace.num_shared} pieces"
     together: Launch | None = _shared[(num_kv_heads, num_tiles, pieces)](
         out,
         q,
         k_pages,
         v_pages,
         page_table,
-        context_lens,
+        plan.rows,
         shared.shared_lens,
         shared.members,
         shared.starts,
         len(shared.starts) - 1,
         workspace.mixed,
         workspace.log_totals,
-        workspace.num_done,
+        workspace.rows_done,
+        workspace.first_shared,
         scale * LOG2_E,
-        workspace.mixed.shape[1],
         out.stride(0),
         out.stride(1),
         q.stride(0),
@@ -156,7 +164,6 @@ def shared_attention(
         WIDTH_BLOCK=max(16, block_of(head_dim)),
         PAGE_SIZE=page_size,
         UNIT=SHARED_UNIT,
-        SPLIT_LEN=workspace.split_len,
         BLOCK_TOKENS=tile.block_tokens,
         GROUPS_TOGETHER=GROUPS_TOGETHER,
         WHOLE=tiles is not None,
@@ -172,11 +179,9 @@ def shared_attention(
         k_pages,
         v_pages,
         page_table,
-        context_lens,
+        plan,
         scale,
-        0,
         workspace,
-        programs_per_row=programs_per_row,
         shared_lens=shared.shared_lens,
         shared_pieces=pieces,
         tile=tile_beside,
@@ -186,23 +191,23 @@ def shared_attention(
 
 
 @quick
-@triton.jit(do_not_specialize=["num_groups", "max_splits"])
+@triton.jit(do_not_specialize=["num_groups", "first_shared"])
 def _shared(
     out,
     q,
     k_pages,
     v_pages,
     page_table,
-    context_lens,
+    plan_rows,
     shared_lens,
     members,
     starts,
     num_groups,
     split_mixed,
     split_totals,
-    num_done,
+    rows_done,
+    first_shared,
     scale,
-    max_splits,
     out_row,
     out_head,
     q_row,
@@ -220,7 +225,6 @@ def _shared(
     WIDTH_BLOCK: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     UNIT: tl.constexpr,
-    SPLIT_LEN: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     GROUPS_TOGETHER: tl.constexpr,
     WHOLE: tl.constexpr,
@@ -272,29 +276,32 @@ def _shared(
             scores = tl.where(is_held[None, :], score(queries, key_tile), -float("inf"))
             value_tile = load_rows(values, offsets, is_held, lanes, WIDTH, WIDTH_BLOCK)
         top, total, mixed = softmax_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
-    first_slots = rows * max_splits * num_kv_heads * GROUP + head_numbers
-    slots = first_slots + piece * num_kv_heads * GROUP
+    shared_cells = (first_shared + rows * tl.num_programs(2)) * num_kv_heads * GROUP + head_numbers
+    cells = shared_cells + piece * num_kv_heads * GROUP
     is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
-    tl.store(split_mixed + slots[:, None] * WIDTH + lanes[None, :], mixed * (1.0 / total)[:, None], mask=is_number)
-    tl.store(split_totals + slots, top + tl.log2(total), mask=is_line)
+    tl.store(split_mixed + cells[:, None] * WIDTH + lanes[None, :], mixed * (1.0 / total)[:, None], mask=is_number)
+    tl.store(split_totals + cells, top + tl.log2(total), mask=is_line)
 
     # As in decode_attention: all threads have stored before some of them say so.
     tl.debug_barrier()
     numbers = first_member + tl.arange(0, ROWS)
     own_rows = tl.load(members + numbers, mask=numbers < end, other=0).to(tl.int64)
-    own_lens = tl.load(context_lens + own_rows, mask=numbers < end, other=0) - shared_len
-    num_splits = num_pieces + tl.cdiv(own_lens, SPLIT_LEN)
-    counters = num_done + own_rows * num_kv_heads + kv_head
+    num_parts, _stride = parts_of(tl.load(plan_rows + own_rows * 2 + 1, mask=numbers < end, other=1))
+    counters = rows_done + own_rows * num_kv_heads + kv_head
     before = tl.atomic_add(counters, 1, mask=numbers < end, sem="acq_rel")
-    is_last = (numbers < end) & (before + 1 == num_splits)
-    most_splits = tl.max(tl.where(is_last, num_splits, 0))
-    if most_splits > 0:
+    is_last = (numbers < end) & (before + 1 == num_pieces + num_parts)
+    most_parts = tl.max(tl.where(is_last, num_parts, 0))
+    if most_parts > 0:
         tl.store(counters, 0, mask=is_last)
-        by_line = tl.broadcast_to(tl.where(is_last, num_splits, 0)[:, None], [ROWS, GROUP_BLOCK])
-        line_splits = tl.reshape(by_line, [ROWS * GROUP_BLOCK])
+        by_line = tl.broadcast_to(tl.where(is_last, num_parts, 0)[:, None], [ROWS, GROUP_BLOCK])
+        line_parts = tl.reshape(by_line, [ROWS * GROUP_BLOCK])
+        is_ended = is_line & (line_parts > 0)
+        first_slots = tl.load(plan_rows + rows * 2, mask=is_ended, other=0).to(tl.int64)
+        _most, part_stride = parts_of(tl.load(plan_rows + rows * 2 + 1, mask=is_ended, other=1))
         merged = put_together(
-            split_mixed, split_totals, first_slots, num_kv_heads * GROUP, line_splits, most_splits, is_line, lanes,
-            WIDTH, WIDTH_BLOCK
+            split_mixed, split_totals, shared_cells, num_pieces, num_pieces,
+            first_slots * num_kv_heads * GROUP + head_numbers, part_stride * num_kv_heads * GROUP, line_parts,
+            most_parts, num_kv_heads * GROUP, is_ended, lanes, WIDTH, WIDTH_BLOCK
         )  # fmt: skip
         places = (rows * out_row + head_numbers * out_head)[:, None] + lanes[None, :]
-        tl.store(out + places, merged.to(out.dtype.element_ty), mask=is_number & (line_splits > 0)[:, None])
+        tl.store(out + places, merged.to(out.dtype.element_ty), mask=is_number & is_ended[:, None])

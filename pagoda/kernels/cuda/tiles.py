@@ -135,17 +135,14 @@ def take_split(part, log_total, top, total, mixed):
 
 
 @triton.jit
-def put_together(
-    split_mixed, split_totals, slots, split_stride, num_splits, most_splits, is_line, lanes,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr
+def take_splits(
+    split_mixed, split_totals, cells, stride, count, most, is_line, lanes, top, total, mixed, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """Finished splits of some lines, in order. `slots` are those of their first ones; other programs wrote them."""
-    top = tl.full([slots.shape[0]], LOWEST, tl.float32)
-    total = tl.zeros([slots.shape[0]], tl.float32)
-    mixed = tl.zeros([slots.shape[0], BLOCK], tl.float32)
-    for split in range(most_splits):
-        is_part = is_line & (tl.full([slots.shape[0]], split, tl.int32) < num_splits)
-        places = slots + split * split_stride
+    """Take some lines' finished splits in, in order: `count` of each line, `most` of any. Their first ones lie at
+    `cells`; other programs wrote them."""
+    for split in range(most):
+        is_part = is_line & (tl.full([cells.shape[0]], split, tl.int32) < count)
+        places = cells + split * stride
         log_totals = tl.load(split_totals + places, mask=is_part, other=-float("inf"), cache_modifier=".cg")
         parts = tl.load(
             split_mixed + places[:, None] * WIDTH + lanes[None, :],
@@ -154,7 +151,7 @@ def put_together(
             cache_modifier=".cg",
         )
         top, total, mixed = take_split(parts, log_totals, top, total, mixed)
-    return mixed * (1.0 / tl.where(total > 0, total, 1.0))[:, None]
+    return top, total, mixed
 
 
 @triton.jit

@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.gpu.models import SHAPES
 from pagoda.kernels.cuda.activation import gated, quantize
-from pagoda.kernels.cuda.decode_attention import decode_attention, decode_cuts, decode_workspace
-from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN as FIXED_SPLIT_LEN
-from pagoda.kernels.cuda.fixed_attention import fixed_attention
+from pagoda.kernels.cuda.decode_attention import FEW_ROWS, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
+from pagoda.kernels.cuda.fixed_attention import fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from pagoda.kernels.cuda.narrow_linear import NarrowMatrix, empty_narrow, row_room
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
@@ -34,7 +34,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.sampling_rules import DrawingRows, record_width, shape_logits
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, score_scratch, score_tokens
-from pagoda.kernels.cuda.shared_attention import SharedRows, shared_attention
+from pagoda.kernels.cuda.shared_attention import SharedRows, num_shared_slots, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import PageTiles
 from tests.kernels.cuda.hopper import Built, kernels_of, measured
@@ -151,16 +151,21 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     turning = (cosines, cosines, False, norms)
     yield "heads to pages", partial(rope_write, q, *pages, joined, *turning, numbers, numbers, numbers, table)
     fresh = FreshHeads(joined, *turning)
-    decode = partial(decode_attention, out, q, *pages, table, numbers, SCALE, page_tiles=tiles)
-    for cut in decode_cuts(ROWS, CONTEXT):
-        workspace = decode_workspace(ROWS, num_heads, num_kv_heads, head_dim, CONTEXT, CPU, cut.split_len)
-        yield f"decode, splits of {cut.split_len}", partial(decode, 0, workspace)
-        yield f"decode, splits of {cut.split_len}, fresh heads", partial(decode, 0, workspace, fresh=fresh)
-    yield "decode, window", partial(decode, 99, workspace)
+    workspace = decode_workspace(
+        ROWS, num_heads, num_kv_heads, head_dim, CPU, num_shared_slots(ROWS, num_heads, num_kv_heads)
+    )
+    plan, plan_in_window = (DecodePlan.of(PlanKind(num_kv_heads, window), ROWS, CPU) for window in (0, 99))
+    yield "plan", partial(plan.make, numbers)
+    yield "plan, shared", partial(plan.make, numbers, numbers)
+    for count in (FEW_ROWS, ROWS):
+        decode = partial(decode_attention, out[:count], q[:count], *pages, table[:count], page_tiles=tiles)
+        yield f"decode of {count}", partial(decode, plan, SCALE, workspace)
+        yield f"decode of {count}, fresh heads", partial(decode, plan, SCALE, workspace, fresh=fresh)
+        yield f"decode of {count}, window", partial(decode, plan_in_window, SCALE, workspace)
     for count in (16, 128, ROWS):
         group = SharedRows(numbers[:count], numbers[:count], whole_numbers(2))
-        where = (out[:count], q[:count], *pages, table, numbers[:count], group, SCALE, workspace)
-        yield f"{count} rows that share", partial(shared_attention, *where, programs_per_row=4, page_tiles=tiles)
+        where = (out[:count], q[:count], *pages, table, plan, group, SCALE, workspace)
+        yield f"{count} rows that share", partial(shared_attention, *where, page_tiles=tiles)
     for count in (64, 8192):
         prompts = (new(count, num_heads, head_dim), new(count, num_heads, head_dim), *pages, table[:4], numbers[:5])
         prefill = partial(prefill_attention, *prompts, numbers[:4], count // 4, SCALE)
@@ -182,9 +187,7 @@ def of_fixed_sums(shape: Shape) -> Iterator[tuple[str, Launch]]:
     out, q = (new(ROWS, shape.num_heads, shape.head_dim) for _ in range(2))
     numbers, table = whole_numbers(ROWS + 1), whole_numbers(ROWS, CONTEXT // PAGE_SIZE)
     attend = partial(fixed_attention, out, q, *pages, table, numbers, numbers[:ROWS], SCALE, 0)
-    workspace = decode_workspace(
-        ROWS, shape.num_heads, shape.num_kv_heads, shape.head_dim, CONTEXT, CPU, FIXED_SPLIT_LEN
-    )
+    workspace = split_workspace(ROWS, shape.num_heads, shape.num_kv_heads, shape.head_dim, CONTEXT, CPU)
     yield "fixed attention", attend
     yield "fixed attention, apart", partial(attend, workspace, 4)
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from pagoda.kernels.cuda.decode_attention import decode_workspace
-from pagoda.kernels.cuda.fixed_attention import SPLIT_LEN, fixed_attention
+from pagoda.kernels.cuda.fixed_attention import fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
 from tests.kernels.cuda.hopper import kernels_of
 
@@ -61,7 +60,7 @@ def attentions() -> Iterator[dict[str, Any]]:
         out, q = (torch.empty((NUM_ROWS, NUM_HEADS, width), dtype=torch.bfloat16) for _ in range(2))
         pages = [torch.empty((8, PAGE_SIZE, NUM_KV_HEADS, width), dtype=torch.bfloat16) for _ in range(2)]
         attend = partial(fixed_attention, out, q, *pages, table, numbers, numbers[:NUM_ROWS], 0.1, 0)
-        workspace = decode_workspace(NUM_ROWS, NUM_HEADS, NUM_KV_HEADS, width, 1024, CPU, SPLIT_LEN)
+        workspace = split_workspace(NUM_ROWS, NUM_HEADS, NUM_KV_HEADS, width, 1024, CPU)
         yield form_of(f"attention {width}", attend)
         yield form_of(f"attention {width}", partial(attend, workspace, 4))
 

@@ -9,8 +9,9 @@ import torch
 from tests.kernels.cuda.fences import fences
 from tests.kernels.cuda.products import products
 from tests.kernels.cuda.rounding import rounding
+from tests.kernels.cuda.small_device import small_device
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-__all__ = ["fences", "products", "rounding"]
+__all__ = ["fences", "products", "rounding", "small_device"]

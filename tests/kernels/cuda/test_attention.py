@@ -8,7 +8,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda import attention
-from pagoda.kernels.cuda.attention import Attention
+from pagoda.kernels.cuda.attention import Attention, HeadShape
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.quick_launch import Launch
 from pagoda.kernels.cuda.tiles import PageTiles
@@ -53,7 +53,7 @@ def test_layers_that_are_alike_launch_again_on_their_own_pages(
     for name in ("decode", "prefill"):
         monkeypatch.setattr(attention, f"{name}_attention", Noted(name, notes, may_repeat))
     names = ["decode"] * bool(num_decoding) + ["prefill"] * bool(num_prompts)
-    attend = Attention(torch.device("cpu"), 8, 64)
+    attend = Attention(torch.device("cpu"), 8, [HeadShape(HEADS, HEADS, WIDTH, window) for window in (0, 8)])
     out, queries = (torch.zeros((8, HEADS, WIDTH)) for _ in range(2))
     layers = [KVPages(*torch.zeros((2, 3, 64, HEADS, WIDTH))) for _ in range(4)]
     for _ in range(2):  # the next step launches anew

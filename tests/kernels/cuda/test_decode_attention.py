@@ -5,14 +5,17 @@ import pytest
 import torch
 
 from pagoda.kernels.base import RopeFrequencies
+from pagoda.kernels.cuda import decode_plan
 from pagoda.kernels.cuda.decode_attention import (
-    DecodeCut,
+    FEW_ROWS,
+    FEW_TILE,
+    MANY_TILE,
     DecodeTile,
     decode_attention,
-    decode_cuts,
     decode_tile,
     decode_workspace,
 )
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.rope_write import FreshHeads, HeadNorms, rope_write
 from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
@@ -32,7 +35,6 @@ from tests.kernels.cuda.device import (
 from tests.kernels.reference.ragged import RaggedCase, Row, make_case
 
 SCALE = 0.3
-LONG, SHORT = decode_tile(512), decode_tile(64)
 
 
 class Decode:
@@ -44,7 +46,6 @@ class Decode:
         num_heads: int,
         window: int,
         kind: str = "f32",
-        split_len: int = 32,
         seed: int = 8,
         page_dtype: torch.dtype | None = None,
     ) -> None:
@@ -53,35 +54,29 @@ class Decode:
         num_rows, (_, _, num_kv_heads, head_dim) = len(case.batch.context_lens), case.pages.keys.shape
         queries = np.random.default_rng(seed).standard_normal((num_rows, num_heads, head_dim), np.float32)
         self.queries = rounded(queries, DTYPES[kind])
-        longest = int(case.batch.context_lens.max())
-        self.workspace = decode_workspace(num_rows, num_heads, num_kv_heads, head_dim, longest, DEVICE, split_len)
+        self.workspace = decode_workspace(num_rows, num_heads, num_kv_heads, head_dim, DEVICE)
+        self.plan = DecodePlan.of(PlanKind(num_kv_heads, window), num_rows, DEVICE)
 
-    def run(
-        self,
-        rows: list[int] | None = None,
-        programs_per_row: int | None = None,
-        tile: DecodeTile = LONG,
-    ) -> torch.Tensor:
+    def run(self, rows: list[int] | None = None, tile: DecodeTile = MANY_TILE) -> torch.Tensor:
         picked = np.arange(len(self.queries)) if rows is None else np.array(rows)
         dtype = DTYPES[self.kind]
         out = poisoned(self.queries[picked].shape, dtype)
         both = self.case.pages.keys, self.case.pages.values
         keys, values = (behind_a_poisoned_page(pages, self.page_dtype) for pages in both)
+        self.plan.make(on_device(self.case.batch.context_lens[picked]))
         decode_attention(
             out,
             on_device(self.queries[picked], dtype),
             keys,
             values,
             on_device(self.case.batch.page_tables[1][picked]),
-            on_device(self.case.batch.context_lens[picked]),
+            self.plan,
             SCALE,
-            self.window,
             self.workspace,
-            programs_per_row=programs_per_row,
             tile=tile,
             page_tiles=PageTiles(keys, values),
         )
-        assert not self.workspace.num_done.any()
+        assert not self.workspace.parts_done.any() and not self.workspace.rows_done.any()
         return out
 
     def expected(self) -> np.ndarray:
@@ -95,7 +90,7 @@ def rows(*context_lens: int) -> list[Row]:
 
 @pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize("group", [1, 3, 4, 8, 20])
-@pytest.mark.parametrize("tile", [LONG, SHORT])
+@pytest.mark.parametrize("tile", [MANY_TILE, FEW_TILE])
 def test_types_and_groups_of_heads(kind: str, group: int, tile: DecodeTile):
     case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
     decode = Decode(case, 2 * group, 0, kind)
@@ -103,17 +98,17 @@ def test_types_and_groups_of_heads(kind: str, group: int, tile: DecodeTile):
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("page_size", [16, 32])
-@pytest.mark.parametrize("split_len", [32, 64])
-@pytest.mark.parametrize("block_tokens", [16, 32])
-def test_whole_tiles_of_pages(kind: str, page_size: int, split_len: int, block_tokens: int):
-    case = make_case(rows(1, 16, 17, 31, 32, 33, 64, 70, 129), page_size, 2, 32, 0, seed=1)
+@pytest.mark.parametrize("page_size", [16, 32, 64])
+@pytest.mark.parametrize("tile", [MANY_TILE, FEW_TILE, DecodeTile(32, 1, 2, tail_tokens=32)])
+def test_whole_tiles_of_pages(kind: str, page_size: int, tile: DecodeTile):
+    """In splits of 64 tokens and more: so many of two heads fill the device."""
+    case = make_case(rows(1, 16, 17, 31, 32, 33, 64, 70, 129, 1500), page_size, 2, 32, 0, seed=1)
     for row, context_len in enumerate(case.batch.context_lens):  # behind a row's end may lie anything
         last = case.batch.page_tables[1][row, (context_len - 1) // page_size]
         for pages in (case.pages.keys, case.pages.values):
             pages[last, (context_len - 1) % page_size + 1 :] = np.nan
-    decode = Decode(case, 8, 0, kind, split_len)
-    assert_close(decode.run(tile=DecodeTile(block_tokens, 1, 2)), decode.expected(), TOLERANCES[kind])
+    decode = Decode(case, 8, 0, kind)
+    assert_close(decode.run(tile=tile), decode.expected(), TOLERANCES[kind])
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
@@ -126,9 +121,10 @@ def test_pages_in_float8(kind: str):
 @pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize("tile", [MANY_TILE, FEW_TILE])
 @pytest.mark.parametrize(("head_dim", "rotary_dim", "window"), [(16, 16, 0), (24, 16, 40)])
 def test_heads_as_the_projection_left_them(
-    kind: str, interleaved: bool, has_norms: bool, head_dim: int, rotary_dim: int, window: int
+    kind: str, interleaved: bool, has_norms: bool, tile: DecodeTile, head_dim: int, rotary_dim: int, window: int
 ):
     """Against the two kernels apart, which have twins of their own; the first row is padding."""
     dtype, num_heads, num_kv_heads, page_size = DTYPES[kind], 6, 2, 16
@@ -155,9 +151,11 @@ def test_heads_as_the_projection_left_them(
             turned = (fresh.cosines, fresh.sines, interleaved, norms, positions, entries, context_lens, table)
             rope_write(queries, keys, values, x, *turned)
             queries[0] = 0
-        workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, 100, DEVICE, 32)
-        where = (out, queries, keys, values, table, context_lens, SCALE, window, workspace)
-        decode_attention(*where, tile=LONG, fresh=fresh if is_fresh else None, page_tiles=PageTiles(keys, values))
+        workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, DEVICE)
+        plan = DecodePlan.of(PlanKind(num_kv_heads, window), len(lens), DEVICE)
+        plan.make(context_lens)
+        where = (out, queries, keys, values, table, plan, SCALE, workspace)
+        decode_attention(*where, tile=tile, fresh=fresh if is_fresh else None, page_tiles=PageTiles(keys, values))
         found.append([to_numpy(tensor) for tensor in (keys, values, out)])
     for actual, expected in zip(*found, strict=True):
         np.testing.assert_allclose(actual, expected, atol=3 * TOLERANCES[kind], rtol=3 * TOLERANCES[kind])
@@ -176,16 +174,23 @@ def test_widths_of_a_head(head_dim: int):
     assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
 
 
-def test_more_splits_than_are_merged_together():
-    decode = Decode(make_case(rows(700), 16, 1, 16, 0, seed=4), 2, 0, split_len=16)
-    assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize("tile", [MANY_TILE, FEW_TILE])
+@pytest.mark.parametrize("context_len", [1024, 1025, 1100, 8192])
+def test_many_splits_are_put_together_in_parts(
+    kind: str, tile: DecodeTile, context_len: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(decode_plan, "PROGRAMS_IN_ALL", 132)
+    decode = Decode(make_case(rows(context_len, 40), 64, 1, 16, 0, seed=4), 2, 0, kind)
+    assert_close(decode.run(tile=tile), decode.expected(), TOLERANCES[kind])
+    first, second = decode.plan.rows.tolist()
+    assert first[1] == -(-context_len // 64) and second == [first[1], 1]
 
 
-def test_a_row_has_the_same_bits_in_any_batch_and_under_any_grid():
-    decode = Decode(make_case(rows(100, 17, 50), 16, 1, 16, 0, seed=5), 4, 0, "f16")
+def test_a_row_that_is_cut_alike_has_the_same_bits_beside_anybody(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decode_plan, "PROGRAMS_IN_ALL", 132)
+    decode = Decode(make_case(rows(1100, 17, 150), 16, 1, 16, 0, seed=5), 4, 0, "f16")
     together = to_numpy(decode.run())
-    for programs_per_row in (1, 3, 50):
-        np.testing.assert_array_equal(to_numpy(decode.run(programs_per_row=programs_per_row)), together)
     for row in range(3):
         np.testing.assert_array_equal(to_numpy(decode.run([row]))[0], together[row])
     np.testing.assert_array_equal(to_numpy(decode.run([2, 0, 0])), together[[2, 0, 0]])
@@ -210,16 +215,11 @@ def test_pages_ordered_by_head_and_queries_inside_a_wider_row():
         on_device(pages).transpose(1, 2).contiguous().transpose(1, 2) for pages in (case.pages.keys, case.pages.values)
     )
     out = poisoned((2, 4, 16), torch.float32)
-    table, lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
-    decode_attention(out, wide[:, :4], keys, values, table, lens, SCALE, 0, decode.workspace)
+    decode.plan.make(on_device(case.batch.context_lens))
+    table = on_device(case.batch.page_tables[1])
+    decode_attention(out, wide[:, :4], keys, values, table, decode.plan, SCALE, decode.workspace)
     assert_close(out, decode.expected(), TOLERANCES["f32"])
 
 
-@pytest.mark.parametrize("max_rows", [1, 8, 9, 64, 300])
-@pytest.mark.parametrize("max_context", [64, 8192, 8193])
-def test_any_number_of_rows_has_a_cut(max_rows: int, max_context: int):
-    cuts = decode_cuts(max_rows, max_context)
-    assert cuts[-1].most_rows == max_rows
-    assert [cut.most_rows for cut in cuts] == sorted({cut.most_rows for cut in cuts})
-    assert [cut.split_len for cut in cuts] == sorted({cut.split_len for cut in cuts})
-    assert max_context <= 8192 or cuts == [DecodeCut(max_rows, 512, 4)]
+def test_few_rows_take_larger_tiles():
+    assert decode_tile(FEW_ROWS) is FEW_TILE and decode_tile(FEW_ROWS + 1) is MANY_TILE

@@ -6,6 +6,7 @@ import torch
 
 from pagoda.kernels.base import KVPages
 from pagoda.kernels.cuda import deterministic
+from pagoda.kernels.cuda.attention import HeadShape
 from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.deterministic import FixedAttention, FixedMatrix, workspace_for
 from pagoda.kernels.reference.linear import linear
@@ -33,7 +34,7 @@ def attend(max_rows: int) -> np.ndarray:
         num_decoding=NUM_DECODING,
         max_new=20,
     )
-    attention = FixedAttention(torch.device(DEVICE), max_rows, 1024)
+    attention = FixedAttention(torch.device(DEVICE), max_rows, 1024, [HeadShape(4, 2, 16)])
     out = poisoned(queries.shape, torch.float32)
     pages = KVPages(on_device(case.pages.keys), on_device(case.pages.values))
     attention(out, on_device(queries), pages, batch, 1, SCALE, 0)

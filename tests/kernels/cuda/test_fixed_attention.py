@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from pagoda.kernels.cuda import fixed_attention as kernel
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_workspace
 from pagoda.kernels.reference import ReferenceOperators
 from tests.kernels.cuda.device import (
     DEVICE,
@@ -38,10 +37,10 @@ def queries_of(case: RaggedCase, group: int) -> np.ndarray:
     return np.random.default_rng(8).standard_normal(shape, np.float32)
 
 
-def workspace_for(case: RaggedCase, group: int) -> DecodeWorkspace:
+def workspace_for(case: RaggedCase, group: int) -> kernel.SplitWorkspace:
     _, _, num_kv_heads, head_dim = case.pages.keys.shape
     shape = (len(case.batch.context_lens), num_kv_heads * group, num_kv_heads, head_dim)
-    return decode_workspace(*shape, 300, DEVICE, SPLIT_LEN)
+    return kernel.split_workspace(*shape, 300, DEVICE)
 
 
 def run(

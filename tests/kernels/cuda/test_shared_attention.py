@@ -9,7 +9,8 @@ import torch
 
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
-from pagoda.kernels.cuda.decode_attention import DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import FEW_TILE, MANY_TILE, DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles
 from pagoda.kernels.reference import ReferenceOperators
@@ -65,8 +66,9 @@ def attend(
 ) -> torch.Tensor:
     queries = queries_of(case, heads, dtype)
     num_rows, num_heads, head_dim = queries.shape
-    longest = int(case.batch.context_lens.max())
-    workspace = decode_workspace(num_rows, num_heads, num_heads // heads, head_dim, longest, DEVICE, 32)
+    workspace = decode_workspace(num_rows, num_heads, num_heads // heads, head_dim, DEVICE, 132 * num_rows)
+    plan = DecodePlan.of(PlanKind(num_heads // heads), num_rows, DEVICE)
+    plan.make(on_device(case.batch.context_lens), rows.shared_lens)
     out = poisoned(queries.shape, dtype)
     keys, values = (on_device(x, page_dtype or dtype) for x in (case.pages.keys, case.pages.values))
     shared_attention(
@@ -75,7 +77,7 @@ def attend(
         keys,
         values,
         on_device(case.batch.page_tables[1]),
-        on_device(case.batch.context_lens),
+        plan,
         rows,
         SCALE,
         workspace,
@@ -84,7 +86,7 @@ def attend(
         tile_beside=beside,
         page_tiles=PageTiles(keys, values) if whole else None,
     )
-    assert not workspace.num_done.any()
+    assert not workspace.parts_done.any() and not workspace.rows_done.any()
     return out
 
 
@@ -123,15 +125,15 @@ def test_whole_tiles_of_pages(kind: str):
 def test_tiles_of_the_kernel_beside(in_pages: bool):
     case = new_case(120, 130, 17, 90, 101, 40)
     groups = share(case, [[0, 1], [4, 3]], [7, 5])
-    check(case, groups, 4, "bf16", beside=DecodeTile(16, 1, 2, in_pages=in_pages))
+    check(case, groups, 4, "bf16", beside=DecodeTile(16, 1, 2, in_pages=in_pages, takes_whole=in_pages))
 
 
 def test_many_rows_share_a_multiprocessor_with_more_readers():
-    many, beside = shared.tiles_beside(256, 512, is_light=True)
-    assert many.most_registers is not None and beside.in_pages
-    for others in ((128, 512, True), (256, 512, False), (32, 256, True)):
+    many, beside = shared.tiles_beside(256, is_light=True)
+    assert many.most_registers is not None and beside == MANY_TILE
+    for others in ((128, True), (256, False), (32, True)):
         assert shared.tiles_beside(*others)[0].most_registers is None
-    assert shared.tiles_beside(8, 64, is_light=True)[1] == decode.decode_tile(64), "a split is a single tile"
+    assert shared.tiles_beside(8, is_light=True)[1] == FEW_TILE, "a split is a single tile"
 
 
 @pytest.mark.parametrize("whole", [False, True])
