@@ -53,8 +53,8 @@ from pagoda.kernels.cuda.tiles import (
 
 # The tensor cores take no fewer columns. Heads stand there; tokens, and the width of heads, where they take sixteen.
 FEWEST_HEADS = 8
-# Rows whose splits are mostly a single tile.
-FEW_ROWS = 8
+# So few rows have few splits, and each takes more threads.
+FEW_ROWS = 64
 # Splits of a row beyond so many are put together in parts of so many first.
 MOST_AT_ONCE = tl.constexpr(16)
 SPLITS_A_PART = tl.constexpr(8)
@@ -86,7 +86,6 @@ FEW_TILE = DecodeTile(32, 2, 3, merged_together=8, tail_tokens=64, in_pages=Fals
 
 
 def decode_tile(num_rows: int) -> DecodeTile:
-    """One warp a program, unless most have a single tile to take."""
     return FEW_TILE if num_rows <= FEW_ROWS else MANY_TILE
 
 
@@ -187,6 +186,7 @@ def decode_attention(
         k_pages.stride(1),
         k_pages.stride(2),
         page_table.stride(0),
+        page_table.shape[1] * page_size,
         None if tiles is None else tiles.keys,
         None if tiles is None else tiles.values,
         *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
@@ -199,6 +199,7 @@ def decode_attention(
         BLOCK_TOKENS=tile.block_tokens,
         TAIL_TOKENS=tile.tail_tokens,
         WHOLE=tiles is not None,
+        IS_ONE_ROW=num_rows == 1,
         IN_PAGES=tile.in_pages and is_whole and page_size % tile.tail_tokens == 0,
         SHARED_UNIT=SHARED_UNIT,
         MERGED_TOGETHER=tile.merged_together,
@@ -215,7 +216,7 @@ def decode_attention(
 
 
 @quick
-@triton.jit(do_not_specialize=["shared_pieces", "first_shared"])
+@triton.jit(do_not_specialize=["shared_pieces", "first_shared", "table_tokens"])
 def _decode(
     out,
     q,
@@ -239,6 +240,7 @@ def _decode(
     token_stride,
     kv_head_stride,
     table_row,
+    table_tokens,
     k_tiles,
     v_tiles,
     heads_x,
@@ -258,6 +260,7 @@ def _decode(
     BLOCK_TOKENS: tl.constexpr,
     TAIL_TOKENS: tl.constexpr,
     WHOLE: tl.constexpr,
+    IS_ONE_ROW: tl.constexpr,
     IN_PAGES: tl.constexpr,
     SHARED_UNIT: tl.constexpr,
     MERGED_TOGETHER: tl.constexpr,
@@ -281,17 +284,23 @@ def _decode(
     record = records + slot * RECORD_WIDTH
     row, begin, end = tl.load(record + ROW), tl.load(record + BEGIN), tl.load(record + END)
     length, split, num_splits = tl.load(record + LENGTH), tl.load(record + SPLIT), tl.load(record + NUM_SPLITS)
+    FETCHES: tl.constexpr = EARLY and IS_FRESH and TAIL_TOKENS >= 64
+    if FETCHES and IS_ONE_ROW:
+        # The splits of a single row are mostly single tiles: where one lies is looked up beside the plan.
+        own = slot * TAIL_TOKENS + tl.arange(0, TAIL_TOKENS)
+        places = token_offsets(page_table, own, own < table_tokens, page_stride, token_stride, PAGE_SIZE)
     if row < 0:
         return
     table = page_table + row.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
     lanes = tl.arange(0, WIDTH_BLOCK)
     if IS_FRESH:
-        # Only the heads must be waited for. A split of a single tile is asked for meanwhile.
-        if EARLY and TAIL_TOKENS >= 64:
-            own = begin + tl.arange(0, TAIL_TOKENS)
+        # Only the heads must be waited for. The first tile is asked for meanwhile.
+        if FETCHES:
+            if not IS_ONE_ROW:
+                own = begin + tl.arange(0, TAIL_TOKENS)
+                places = token_offsets(table, own, own < end, page_stride, token_stride, PAGE_SIZE)
             is_own = own < tl.minimum(end, length - 1)
-            places = token_offsets(table, own, is_own, page_stride, token_stride, PAGE_SIZE)
             fetch_rows(keys, places, is_own, WIDTH_BLOCK)
             fetch_rows(values, places, is_own, WIDTH_BLOCK)
         wait_for_earlier(EARLY)
@@ -327,14 +336,11 @@ def _decode(
     if WHOLE:
         # The last token of a row may just have been written, by other means than those of the copy engine.
         gathered = begin + (end - 1 - begin) // TAIL_TOKENS * TAIL_TOKENS
-        first_row = page_row(table, begin, PAGE_SIZE)
-        for start in range(begin, gathered, BLOCK_TOKENS):
-            key_tile = k_tiles.load([first_row, kv_head * WIDTH])
-            value_tile = v_tiles.load([first_row, kv_head * WIDTH])
-            # A tile ahead, so that tiles themselves can be asked for earlier.
-            first_row = page_row(table, tl.minimum(start + BLOCK_TOKENS, end - 1), PAGE_SIZE)
-            key_tile, value_tile = key_tile.to(queries.dtype), value_tile.to(queries.dtype)
-            top, total, mixed = turned_step(score(key_tile, queries), scale, value_tile, top, total, mixed)
+        if TAIL_TOKENS == BLOCK_TOKENS or gathered > begin:  # most have a tail alone where it is longer
+            top, total, mixed = _take_whole_tiles(
+                queries, table, k_tiles, v_tiles, kv_head, begin, gathered, end, scale, top, total, mixed,
+                WIDTH, PAGE_SIZE, BLOCK_TOKENS
+            )  # fmt: skip
     top, total, mixed = _take_tail(
         queries, keys, values, table, gathered, end, scale, page_stride, token_stride, lanes, top, tl.sum(total, 0),
         mixed, HEAD_BLOCK, WIDTH, WIDTH_BLOCK, PAGE_SIZE, TAIL_TOKENS, IN_PAGES, 1 if WHOLE else None
@@ -399,6 +405,22 @@ def parts_of(num_splits):
     is_many = num_splits > MOST_AT_ONCE
     num_parts = tl.where(is_many, tl.cdiv(num_splits, SPLITS_A_PART), num_splits)
     return num_parts, tl.where(is_many, SPLITS_A_PART, 1)
+
+
+@triton.jit
+def _take_whole_tiles(
+    queries, table, k_tiles, v_tiles, kv_head, begin, until, end, scale, top, total, mixed,
+    WIDTH: tl.constexpr, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    first_row = page_row(table, begin, PAGE_SIZE)
+    for start in range(begin, until, TOKENS):
+        key_tile = k_tiles.load([first_row, kv_head * WIDTH])
+        value_tile = v_tiles.load([first_row, kv_head * WIDTH])
+        # A tile ahead, so that tiles themselves can be asked for earlier.
+        first_row = page_row(table, tl.minimum(start + TOKENS, end - 1), PAGE_SIZE)
+        key_tile, value_tile = key_tile.to(queries.dtype), value_tile.to(queries.dtype)
+        top, total, mixed = turned_step(score(key_tile, queries), scale, value_tile, top, total, mixed)
+    return top, total, mixed
 
 
 @triton.jit

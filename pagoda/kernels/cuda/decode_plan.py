@@ -40,6 +40,8 @@ NUM_SPLITS = tl.constexpr(5)
 RECORD_WIDTH = tl.constexpr(8)
 
 SLOTS_TOGETHER = tl.constexpr(128)
+# Few rows are summed up by a single warp.
+FEW_ROWS = 32
 
 
 class PlanKind(NamedTuple):
@@ -94,8 +96,8 @@ class DecodePlan:
             self.kind.window,
             self.kind.num_slots(num_rows),
             self.kind.num_wanted,
-            ROWS=block_of(len(self.rows)),
-            num_warps=4,
+            ROWS=FEW_ROWS if num_rows <= FEW_ROWS else max(FEW_ROWS, block_of(len(self.rows))),
+            num_warps=1 if num_rows <= FEW_ROWS else 4,
         )
 
 

@@ -15,11 +15,12 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.cuda.decode_attention import (
+    FEW_TILE,
+    MANY_TILE,
     SHARED_UNIT,
     DecodeTile,
     DecodeWorkspace,
     decode_attention,
-    decode_tile,
     parts_of,
     put_together,
 )
@@ -45,7 +46,7 @@ GROUPS_TOGETHER = 64
 BLOCK_TOKENS = 64
 # One for each multiprocessor: what that has left is for the kernel which reads the rest of the rows meanwhile.
 PROGRAMS_IN_ALL = 132
-FEW_ROWS, MANY_ROWS = 64, 128
+FEWEST_ROWS, FEW_ROWS, MANY_ROWS = 8, 64, 128
 LINES = 64
 
 
@@ -76,10 +77,10 @@ def tiles_beside(num_rows: int, is_light: bool) -> tuple[SharedTile, DecodeTile]
     168 a thread there is room for two that read, also of 168, and for one only next to 227. Few rows wait for what they
     share, and leave room for a tile more on its way.
     """
-    beside = decode_tile(num_rows)
     if num_rows > MANY_ROWS and is_light:
-        return SharedTile(LINES, BLOCK_TOKENS, 4, 3, most_registers=168), beside
-    if beside.num_warps == 1:
+        return SharedTile(LINES, BLOCK_TOKENS, 4, 3, most_registers=168), MANY_TILE
+    beside = FEW_TILE
+    if num_rows > FEWEST_ROWS:
         beside = DecodeTile(32, 1, 4, tail_tokens=32, in_pages=False, takes_whole=False)
     return SharedTile(LINES, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 

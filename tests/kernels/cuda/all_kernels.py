@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.gpu.models import SHAPES
 from pagoda.kernels.cuda.activation import gated, quantize
-from pagoda.kernels.cuda.decode_attention import FEW_ROWS, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import decode_attention, decode_workspace
 from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.fixed_attention import fixed_attention, split_workspace
 from pagoda.kernels.cuda.fixed_linear import fixed_linear, fixed_workspace
@@ -157,7 +157,7 @@ def of_heads(shape: Shape, dtype: torch.dtype) -> Iterator[tuple[str, Launch]]:
     plan, plan_in_window = (DecodePlan.of(PlanKind(num_kv_heads, window), ROWS, CPU) for window in (0, 99))
     yield "plan", partial(plan.make, numbers)
     yield "plan, shared", partial(plan.make, numbers, numbers)
-    for count in (FEW_ROWS, ROWS):
+    for count in (1, 8, ROWS):
         decode = partial(decode_attention, out[:count], q[:count], *pages, table[:count], page_tiles=tiles)
         yield f"decode of {count}", partial(decode, plan, SCALE, workspace)
         yield f"decode of {count}, fresh heads", partial(decode, plan, SCALE, workspace, fresh=fresh)
