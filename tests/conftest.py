@@ -67,6 +67,14 @@ def integrity() -> Iterator[WeakSet[ChecksIntegrity]]:
             raise
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_gpu_unless_asked_for() -> Iterator[None]:
+    """Tests that say no device mean the CPU, on a machine with a GPU too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pagoda.engine.device.first_gpu", lambda: None)
+        yield
+
+
 def pulled(name: str) -> Path:
     """The file of a model in the user's store (or PAGODA_HOME), fetched by the first test that needs it."""
     from pagoda.weights.store import ensure_model

@@ -147,7 +147,7 @@ def main() -> None:
     args = parser.parse_args()
     peaks = measure_peaks(args.threads)
     settings: dict[str, Any] = {"num_threads": args.threads, "enable_prefix_caching": False}
-    llm = LLM(args.model, max_num_seqs=args.most_streams, max_model_len=args.longest, **settings)
+    llm = LLM(args.model, device="cpu", max_num_seqs=args.most_streams, max_model_len=args.longest, **settings)
     clock = llm.engine.loop.step = StepClock(llm.engine.loop.step)  # type: ignore[method-assign]
     streams = [(n, SHORT) for n in STREAMS if n <= args.most_streams]
     contexts = [(1, c) for c in CONTEXTS if c <= args.longest]

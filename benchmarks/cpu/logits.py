@@ -33,6 +33,7 @@ class PagodaLogits:
         settings: dict[str, Any] = {"compute": compute} if compute else {}
         self.llm = LLM(
             model,
+            device="cpu",
             num_threads=num_threads,
             max_num_seqs=1,
             max_num_batched_tokens=length,

@@ -115,7 +115,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     args = parse_arguments()
     model = ensure_model(args.model)
-    with LLM(model, max_num_seqs=1, max_model_len=args.length) as llm:
+    with LLM(model, device="cpu", max_num_seqs=1, max_model_len=args.length) as llm:
         tokenizer = llm.get_tokenizer()
         prompt = chat_prompt(llm)
     windows = prose.windows(tokenizer.encode, args.windows, args.length)

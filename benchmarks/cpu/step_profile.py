@@ -146,6 +146,7 @@ def profile(model: str, num_threads: int, num_streams: int, context: int) -> tup
     """Seconds a step by what they went to, and how the products divide into weight formats."""
     llm = LLM(
         model,
+        device="cpu",
         num_threads=num_threads,
         max_num_seqs=num_streams,
         max_model_len=context + 128,

@@ -95,11 +95,12 @@ def _sampling(args: argparse.Namespace) -> SamplingParams:
 def _loaded(args: argparse.Namespace, terminal: Terminal) -> Iterator[tuple[LLM, str]]:
     """The model and what to call it; on leaving, the decision log is written and the model closed."""
     from pagoda.cli.progress import show_progress
+    from pagoda.engine.device import settled
     from pagoda.weights.registry import DEFAULT_MODEL
     from pagoda.weights.store import ensure_model
 
     name = args.model or DEFAULT_MODEL
-    settings = ENGINE_OPTIONS.given(args)
+    settings = settled(ENGINE_OPTIONS.given(args))
     EngineConfig(model=name, **settings)  # a bad setting is refused before anything is fetched
     log = Path(args.decision_log) if args.decision_log else None
     if log is not None and not log.absolute().parent.is_dir():

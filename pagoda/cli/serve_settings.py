@@ -117,10 +117,18 @@ def _section(
     said = {key: Found(_typed(f"[{name}] {key}", types[key], value), file) for key, value in content.items()}
     said |= _from_environment({key: types[key] for key in section.fields})
     said |= {key: Found(value, "command line") for key, value in section.options.given(args).items()}
-    if name == "engine" and "device" in said:
-        device = said["device"].value
-        found |= {key: Found(value, f"default on {device}") for key, value in device_defaults(device).items()}
-    return found | said
+    return found | (_with_device(said) if name == "engine" else said)
+
+
+def _with_device(said: dict[str, Found]) -> dict[str, Found]:
+    """What was said of the engine, with the device chosen, above the device's own defaults."""
+    device = said.get("device", Found("auto"))
+    if device.value == "auto":
+        from pagoda.engine.device import choose_device
+
+        device = Found(*choose_device({name: found.value for name, found in said.items()}))
+    own = {name: Found(value, f"default on {device.value}") for name, value in device_defaults(device.value).items()}
+    return own | said | {"device": device}
 
 
 def _from_environment(types: Mapping[str, Any]) -> dict[str, Found]:

@@ -15,7 +15,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """A model's name, a .gguf file or a Hugging Face folder."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: on the CPU."""
+    """Where to compute; auto: on a GPU where there is one that serves, else on the CPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What to compute in; auto: float32 on a CPU, on CUDA what the weights are stored in."""
     quantization: Literal["none", "fp8", "int8", "int4"] = "none"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
 from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
+from pagoda.engine.device import INSTALL
 from pagoda.engine.fingerprint import Backend
 from pagoda.engine.loop import EngineLoop
 from pagoda.engine.memory_plan import device_sizes, plan_for, plan_on_device
@@ -82,7 +84,8 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
 
 
 def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | None) -> Engine:
-    from pagoda.executor.cuda.build import CudaBuilder  # brings torch, which nothing on a CPU needs
+    with bringing_torch():
+        from pagoda.executor.cuda.build import CudaBuilder
 
     checkpoint = open_model(config, path)
     try:
@@ -105,6 +108,15 @@ def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | Non
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
     return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type, Backend(*builder.names()))
+
+
+@contextmanager
+def bringing_torch() -> Iterator[None]:
+    """Around imports that nothing on a CPU needs."""
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidRequest("device", f"'cuda' needs torch and triton ({error}); {INSTALL}") from None
 
 
 def path_of(config: EngineConfig) -> Path:

@@ -17,6 +17,7 @@ from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import CapacityError, InvalidRequest
 from pagoda.engine.build import (
+    bringing_torch,
     check_steps,
     choose_kernels,
     fixed_costs,
@@ -127,10 +128,9 @@ def plan_server(config: EngineConfig, gpu_bytes: int | None = None) -> ServerLed
 
 
 def plan_device_server(config: EngineConfig, gpu_bytes: int | None) -> ServerLedger:
-    try:
+    with bringing_torch():
         from pagoda.executor.cuda.build import CudaBuilder, free_device_bytes
-    except ImportError as error:
-        raise InvalidRequest("device", f"'cuda' needs torch and triton: {error}") from None
+
     free_bytes = free_device_bytes() if gpu_bytes is None else gpu_bytes
     with open_model(config, path_of(config)) as checkpoint:
         model = make_model(config, checkpoint)

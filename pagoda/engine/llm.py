@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from pagoda.core.config import EngineConfig, device_defaults
+from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest, PagodaError
 from pagoda.core.plan import StepPlan
 from pagoda.core.request import Pooling, Request
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.build import Engine, Progress, build_engine
+from pagoda.engine.device import settled
 from pagoda.engine.garbage import CollectorAtRest
 from pagoda.engine.interrupts import interrupts_deferred
 from pagoda.engine.messages import AbortRequest, AddRequest, PushBackRequest
@@ -280,4 +281,4 @@ def engine_config(model: str | Path, settings: dict[str, Any]) -> EngineConfig:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
             raise InvalidRequest(name, f"is not a setting of this engine{hint}")
-    return EngineConfig(model=str(model), **(device_defaults(settings.get("device")) | settings))
+    return EngineConfig(model=str(model), **settled(settings))

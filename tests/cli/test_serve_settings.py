@@ -16,6 +16,7 @@ from pagoda.cli.main import main
 from pagoda.cli.serve_settings import PLAIN, SECTIONS, ServeSettings
 from pagoda.core.environment import variable_of
 from pagoda.core.errors import InvalidRequest
+from pagoda.engine.device import Gpu
 from pagoda.server.config import ProcessSettings
 
 
@@ -47,7 +48,7 @@ def file(tmp_path: Path) -> Any:
 
 def test_nothing_said_is_the_records_own_defaults():
     found = settings()
-    assert found.engine.model == "smollm2" and found.engine == type(found.engine)(model="smollm2")
+    assert found.engine.model == "smollm2" and found.engine == type(found.engine)(model="smollm2", device="cpu")
     assert found.server == type(found.server)()
 
 
@@ -169,3 +170,15 @@ def test_a_gpu_has_defaults_of_its_own(monkeypatch: pytest.MonkeyPatch):
     assert re.search(r"^block_size = 32 +# command line$", shown, re.M)
     monkeypatch.setenv(variable_of("device"), "cuda")
     assert settings().engine.gpu_memory_utilization == 0.9
+
+
+def test_a_gpu_that_is_found_is_told_as_the_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pagoda.engine.device.first_gpu", lambda: Gpu("NVIDIA H200", (9, 0)))
+    monkeypatch.setattr("pagoda.engine.device._obstacle", lambda gpu: None)
+    shown = "\n".join(read("--block-size", "32").as_toml())
+    assert re.search(r'^device = "cuda" +# found NVIDIA H200$', shown, re.M)
+    assert re.search(r"^gpu_memory_utilization = 0.9 +# default on cuda$", shown, re.M)
+    assert re.search(r"^block_size = 32 +# command line$", shown, re.M)
+    shown = "\n".join(read("--num-threads", "2").as_toml())
+    assert re.search(r'^device = "cpu" +# num_threads is said, which is a CPU\'s$', shown, re.M)
+    assert settings("--device", "cpu").engine.block_size == 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pagoda import LLM, SamplingParams
 from pagoda.core.config import EngineConfig
 from pagoda.core.errors import CapacityError, InvalidRequest, ModelFileError, ModelNotFound
 from pagoda.engine import build, memory_plan
+from pagoda.engine.ledger import plan_server
 from pagoda.executor.forward import EagerForward, RecordedForward
 from tests.engine.conftest import KERNELS, SIZES, VOCAB_SIZE, MakeLLM, save_tokenizer
 from tests.fakes.config_folder import write_config
@@ -57,6 +59,15 @@ def test_a_bad_setting_is_refused_by_name(tiny_folder: Path, setting: str, value
         LLM(tiny_folder, **{setting: value})
     assert str(error.value).startswith(setting)
     assert "\n" not in str(error.value)
+
+
+def test_cuda_without_its_libraries_names_the_extra(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pagoda.executor.cuda.build", None)  # what an import without torch comes to
+    for ask in (lambda config: LLM(tiny_folder, device=config.device), lambda config: plan_server(config, 8 << 30)):
+        with pytest.raises(
+            InvalidRequest, match=r"^device: 'cuda' needs torch and triton .*pip install 'pagoda\[cuda\]'"
+        ):
+            ask(EngineConfig(model=str(tiny_folder), device="cuda"))
 
 
 def test_a_misspelt_setting_gets_a_hint(tiny_folder: Path):
@@ -188,6 +199,7 @@ def test_settings_reach_the_scheduler_and_the_cache(make_llm: MakeLLM):
     assert (scheduler.config.policy, scheduler.config.max_num_batched_tokens) == ("priority", 99)
     assert llm.engine.config == EngineConfig(
         model=llm.engine.config.model,
+        device="cpu",
         enable_prefix_caching=False,
         scheduling_policy="priority",
         block_size=32,

@@ -12,7 +12,7 @@ from pagoda import LLM, SamplingParams
 
 def main() -> None:
     model, num_prompt, num_output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    llm = LLM(model, num_threads=1, max_num_seqs=1, max_model_len=1024, enable_prefix_caching=False)
+    llm = LLM(model, device="cpu", num_threads=1, max_num_seqs=1, max_model_len=1024, enable_prefix_caching=False)
     params = SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True, detokenize=False)
     llm.generate([[10 + 37 * i % 19_000 for i in range(num_prompt)]], params, use_tqdm=False)
 

@@ -42,6 +42,7 @@ def main() -> None:
     settings: dict[str, Any] = {"compute": setup.compute} if setup.compute else {}
     llm = LLM(
         setup.model,
+        device="cpu",
         num_threads=setup.num_threads,
         max_num_seqs=setup.num_streams,
         max_model_len=1024,

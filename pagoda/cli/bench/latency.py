@@ -9,7 +9,7 @@ from pagoda.bench.config import LatencyConfig
 from pagoda.cli.bench.offline import ENGINE_OPTIONS, add_engine_and_results, add_model, loaded
 from pagoda.cli.bench.serve import EXIT_INTERRUPTED
 from pagoda.cli.settings import SettingOptions
-from pagoda.core.config import EngineConfig, device_defaults
+from pagoda.core.config import EngineConfig
 from pagoda.core.errors import InvalidRequest
 
 EXAMPLES = """\
@@ -45,10 +45,13 @@ def main(args: argparse.Namespace) -> int:
 
 def with_room_for(batch_size: int, settings: dict[str, Any]) -> dict[str, Any]:
     """The whole batch runs at once, or its latency would be that of a queue."""
+    from pagoda.engine.device import settled
+
     defaults = EngineConfig(model="")
     num_rows = settings.get("max_num_seqs", max(batch_size, defaults.num_rows))
     if num_rows < batch_size:
         raise InvalidRequest("--batch-size", f"{batch_size} is more than --max-num-seqs {num_rows}")
-    own = device_defaults(settings.get("device")).get("max_num_batched_tokens", defaults.max_num_batched_tokens)
-    num_tokens = settings.get("max_num_batched_tokens", max(num_rows, own))
-    return settings | {"max_num_seqs": num_rows, "max_num_batched_tokens": num_tokens}
+    own = settled(settings)
+    num_tokens = own.get("max_num_batched_tokens", defaults.max_num_batched_tokens)
+    num_tokens = settings.get("max_num_batched_tokens", max(num_rows, num_tokens))
+    return own | {"max_num_seqs": num_rows, "max_num_batched_tokens": num_tokens}

@@ -38,10 +38,12 @@ def loaded(args: argparse.Namespace, settings: dict[str, Any]) -> Iterator[tuple
     from pagoda.bench.device import measure_device
     from pagoda.cli.bench.progress import passing
     from pagoda.cli.progress import show_progress
+    from pagoda.engine.device import settled
     from pagoda.weights.registry import DEFAULT_MODEL
     from pagoda.weights.store import ensure_model
 
     name = args.model or DEFAULT_MODEL
+    settings = settled(settings)
     config = EngineConfig(model=name, **settings)  # a bad setting is refused before anything is fetched
     check_writable("--json", args.json)
     path: Any = name

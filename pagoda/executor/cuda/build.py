@@ -161,11 +161,9 @@ class CudaBuilder:
         rows = DeviceRows(most, max_model_len, sizes.page_size, len(self._groups), device)
         vocab_size = self._model.config.vocab_size
         shapes = self._head_shapes()
-        attention = Attention(device, most, shapes)
-        if self._deterministic:
-            attention = FixedAttention(device, most, max_model_len, shapes)
+        is_fixed = self._deterministic
         return RowParts(
-            attention,
+            FixedAttention(device, most, max_model_len, shapes) if is_fixed else Attention(device, most, shapes),
             [rope_tables(rope, max_model_len, device) for rope in self._recorder.ropes],
             rows,
             StepInputs(rows, most, sizes.max_tokens, sizes.page_size, vocab_size, device),

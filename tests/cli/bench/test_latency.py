@@ -32,8 +32,8 @@ def test_a_batch_prints_and_writes_its_figures(
 
 
 def test_the_batch_has_room() -> None:
-    assert with_room_for(2, {}) == {"max_num_seqs": 64, "max_num_batched_tokens": 512}
-    assert with_room_for(600, {}) == {"max_num_seqs": 600, "max_num_batched_tokens": 600}
+    assert with_room_for(2, {}) == {"device": "cpu", "max_num_seqs": 64, "max_num_batched_tokens": 512}
+    assert with_room_for(600, {}) == {"device": "cpu", "max_num_seqs": 600, "max_num_batched_tokens": 600}
     assert with_room_for(3, {"max_num_seqs": 3, "block_size": 16})["max_num_seqs"] == 3
     with pytest.raises(InvalidRequest, match="--batch-size: 5 is more than --max-num-seqs 4"):
         with_room_for(5, {"max_num_seqs": 4})
