@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,12 +66,13 @@ def main(args: argparse.Namespace) -> int:
     accept_any_text()
     if args.prompt and args.first is not None:
         raise InvalidRequest("--first", "cannot go with PROMPT, after which the chat ends")
-    sampling = _sampling(args)
+    _sampling(args)  # a bad value is refused before anything is loaded
     terminal = Terminal()
     with _loaded(args, terminal) as (llm, name):
         from pagoda.cli.chat.loop import EXIT_INTERRUPTED
         from pagoda.cli.chat.session import ChatSession
 
+        sampling = _sampling(args, llm.engine.sampling_defaults.known())
         session = ChatSession(llm, name, sampling, terminal)
         session.set_system(args.system)
         session.is_verbose = args.verbose
@@ -82,13 +83,13 @@ def main(args: argparse.Namespace) -> int:
         return _chat(session, args.first)
 
 
-def _sampling(args: argparse.Namespace) -> SamplingParams:
-    """Checked before anything is loaded."""
+def _sampling(args: argparse.Namespace, recommended: Mapping[str, Any] | None = None) -> SamplingParams:
+    """What was said goes before what the model's files recommend, and that before the chat's own defaults."""
     from pagoda.core.sampling_params import SamplingParams
 
     names = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "stop")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    return SamplingParams(**(SAMPLING_DEFAULTS | given))
+    return SamplingParams(**(SAMPLING_DEFAULTS | dict(recommended or {}) | given))
 
 
 @contextmanager

@@ -22,6 +22,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a GPU makes of weights when it loads them; fp8: of inputs too; int8 and int4 are for few streams."""
     load_format: Literal["auto", "dummy"] = "auto"
     """Where weights come from; dummy: random numbers in the shapes of config.json, to measure with."""
+    generation_config: Literal["auto", "none"] = "auto"
+    """How requests draw that say nothing of it; auto: as the model's files recommend; none: at temperature 1."""
     kernels: Literal["auto", "native", "reference"] = "auto"
     """What computes on a CPU: the native kernels, or plain NumPy; auto: native where they were built."""
     compute: Literal["auto", "f32", "int8"] = "auto"
@@ -57,6 +59,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             "dtype": ("auto", "float32", "bfloat16"),
             "quantization": ("none", "fp8", "int8", "int4"),
             "load_format": ("auto", "dummy"),
+            "generation_config": ("auto", "none"),
             "kernels": ("auto", "native", "reference"),
             "compute": ("auto", "f32", "int8"),
             "kv_cache_type": ("auto", "f32", "f16", "int8", "fp8"),

@@ -16,6 +16,7 @@ import numpy as np
 from pagoda.core.cache import KVCacheType
 from pagoda.core.config import EngineConfig, SchedulerConfig
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.decoding import SeedSource
 from pagoda.engine.background import Background
 from pagoda.engine.device import INSTALL
@@ -34,6 +35,7 @@ from pagoda.scheduler import DecisionLog, Scheduler
 from pagoda.text import Tokenizer
 from pagoda.text.loading import load_or_make_tokenizer, load_tokenizer
 from pagoda.weights.checkpoint import Checkpoint, open_checkpoint, open_configuration
+from pagoda.weights.sampling_defaults import read_sampling_defaults
 from pagoda.weights.store import resolve_model
 
 Progress = Callable[[int, int], None]
@@ -53,6 +55,7 @@ class Engine:
     checkpoint: Checkpoint
     kv_cache_type: KVCacheType
     backend: Backend
+    sampling_defaults: SamplingDefaults
 
     def close(self) -> None:
         self.loop.executor.close()
@@ -66,6 +69,7 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         return build_cuda_engine(config, path, progress)
     checkpoint = open_model(config, path)
     try:
+        defaults = sampling_defaults(config, checkpoint)
         model = make_model(config, checkpoint, progress)
         kernels = choose_kernels(config, model)
         cache_type = kv_cache_type(config, model, kernels)
@@ -80,7 +84,8 @@ def build_engine(config: EngineConfig, progress: Progress | None = None) -> Engi
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type, cpu_backend(config, kernels))
+    backend = cpu_backend(config, kernels)
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, cache_type, backend, defaults)
 
 
 def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | None) -> Engine:
@@ -89,6 +94,7 @@ def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | Non
 
     checkpoint = open_model(config, path)
     try:
+        defaults = sampling_defaults(config, checkpoint)
         model = make_model(config, checkpoint, progress)
         builder = CudaBuilder(
             model,
@@ -107,7 +113,8 @@ def build_cuda_engine(config: EngineConfig, path: Path, progress: Progress | Non
         checkpoint.close()
         raise
     loop = make_loop(config, scheduler, executor, path, model, memory, end_token_ids)
-    return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type, Backend(*builder.names()))
+    backend = Backend(*builder.names())
+    return Engine(config, loop, tokenizer, model, memory, checkpoint, builder.kv_cache_type, backend, defaults)
 
 
 @contextmanager
@@ -125,6 +132,10 @@ def path_of(config: EngineConfig) -> Path:
 
 def open_model(config: EngineConfig, path: Path) -> Checkpoint:
     return open_configuration(path) if config.load_format == "dummy" else open_checkpoint(path)
+
+
+def sampling_defaults(config: EngineConfig, checkpoint: Checkpoint) -> SamplingDefaults:
+    return read_sampling_defaults(checkpoint) if config.generation_config == "auto" else SamplingDefaults()
 
 
 def make_model(config: EngineConfig, checkpoint: Checkpoint, progress: Progress | None = None) -> Model:

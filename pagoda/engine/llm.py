@@ -59,6 +59,10 @@ class LLM:
     def get_tokenizer(self) -> Any:
         return self._engine.tokenizer
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What a call without `sampling_params` takes: what the model's files recommend."""
+        return self._engine.sampling_defaults.params()
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -115,13 +119,13 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """One answer as it grows: the same object again and again, each time with more in it."""
         text, token_ids = self._reader.read(prompt)
-        return self._stream(self._reader.request(token_ids, sampling_params or SamplingParams()), text)
+        return self._stream(self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text)
 
     def stream_chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None, **template_variables: Any
     ) -> Iterator[RequestOutput]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages, **template_variables))
-        return self._stream(self._reader.request(token_ids, sampling_params or SamplingParams()), text)
+        return self._stream(self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text)
 
     def save_decision_log(self, path: str | Path) -> None:
         """Write what the scheduler decided and why, for `pagoda why` and `pagoda replay`."""
@@ -152,7 +156,7 @@ class LLM:
     ) -> tuple[list[SamplingParams], list[int]]:
         """For each of so many prompts."""
         if params is None or isinstance(params, SamplingParams):
-            each = [params or SamplingParams()] * count
+            each = [params or self.get_default_sampling_params()] * count
         else:
             each = list(params)
         if len(each) != count:

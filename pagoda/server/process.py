@@ -24,6 +24,7 @@ import uvicorn
 
 from pagoda.core.environment import api_key
 from pagoda.core.errors import PagodaError
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.core.version import own_version
 from pagoda.engine.orphans import die_with_parent
 from pagoda.engine.remote import RemoteEngine
@@ -40,8 +41,9 @@ from pagoda.server.routes import RouteTable
 from pagoda.server.service import Service
 from pagoda.server.tracing import make_tracer
 from pagoda.text.loading import load_tokenizer
-from pagoda.weights.checkpoint import open_checkpoint
+from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
 from pagoda.weights.description import describe_checkpoint
+from pagoda.weights.sampling_defaults import read_sampling_defaults
 
 logger = logging.getLogger("pagoda.server")
 DRAIN_LOOK_SECONDS = 0.02
@@ -64,6 +66,7 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
     with open_checkpoint(path) as checkpoint:
         tokenizer = load_tokenizer(checkpoint, path)
         context = describe_checkpoint(checkpoint).context_length or UNKNOWN_CONTEXT
+        defaults = sampling_defaults(settings, checkpoint)
     observer = RequestObserver()
     model_name = settings.model_name
     return Service(
@@ -76,12 +79,22 @@ def make_service(settings: ProcessSettings, routes: RouteTable) -> Service:
         admission=Admission(settings.server.queue, settings.engine.max_num_seqs or ROWS_BEFORE_THE_ENGINE_SAYS),
         limits=settings.server.limits,
         observer=observer,
+        sampling_defaults=defaults,
         request_timeout=settings.server.queue.request_timeout,
         openapi=document(routes.routes, own_version()),
         docs_page=page(routes.routes, own_version()),
         log_prompts=settings.server.log.log_prompts,
         tracer=make_tracer(settings.server.log.trace_endpoint, model_name),
     )
+
+
+def sampling_defaults(settings: ProcessSettings, checkpoint: Checkpoint) -> SamplingDefaults:
+    if settings.engine.generation_config == "none":
+        return SamplingDefaults()
+    defaults = read_sampling_defaults(checkpoint)
+    if defaults != SamplingDefaults():
+        logger.info("as the model's files recommend, requests that say nothing else draw with %s", defaults)
+    return defaults
 
 
 class HttpProcess:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.engine.prompts import PromptReader
 from pagoda.engine.remote import RemoteEngine
 from pagoda.server.admission import Admission
@@ -39,6 +40,8 @@ class Service:
     admission: Admission
     limits: Limits
     observer: RequestObserver
+    sampling_defaults: SamplingDefaults = SamplingDefaults()
+    """How requests draw that say nothing of it."""
     request_timeout: float | None = None
     """Seconds that any request may take."""
     openapi: dict[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.output import Logprob, RequestOutput
 from pagoda.server.dialects.openai.answers import Answer
@@ -26,7 +27,7 @@ async def chat_completions(exchange: Exchange, service: Service) -> None:
     service.check_model(body.model)
     service.admission.check_room()
     check_chat(body)
-    sampling = chat_sampling(body, exchange.limits)
+    sampling = chat_sampling(body, exchange.limits, service.sampling_defaults)
     variables = {**(body.chat_template_kwargs or {})}
     if body.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", body.reasoning_effort)  # templates that know it make something of it
@@ -35,13 +36,14 @@ async def chat_completions(exchange: Exchange, service: Service) -> None:
     await ChatAnswer(service, body).send(exchange, [prompt], sampling)
 
 
-def chat_sampling(body: ChatRequest, limits: Limits) -> SamplingParams:
+def chat_sampling(body: ChatRequest, limits: Limits, defaults: SamplingDefaults) -> SamplingParams:
     num_logprobs = None
     if body.logprobs:
         num_logprobs = body.top_logprobs or 0
     elif body.top_logprobs:
         raise bad_request("top_logprobs", "needs logprobs to be true")
-    return sampling_params(body, limits, max_tokens=chat_max_tokens(body), logprobs=num_logprobs, detokenize=True)
+    more = {"max_tokens": chat_max_tokens(body), "logprobs": num_logprobs, "detokenize": True}
+    return sampling_params(body, limits, defaults, **more)
 
 
 class ChatAnswer(Answer[ChatRequest]):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.output import Logprob, RequestOutput
 from pagoda.server.dialects.openai.answers import Answer, Prompt
@@ -31,7 +32,7 @@ async def completions(exchange: Exchange, service: Service) -> None:
     service.admission.check_room()
     if body.suffix:
         check_suffix(body, service)
-    sampling = text_sampling(body, exchange.limits)
+    sampling = text_sampling(body, exchange.limits, service.sampling_defaults)
     shown, prompts = await read_texts(body, service, exchange.limits)
     for _, token_ids in prompts:
         service.check_length(len(token_ids), field="prompt")
@@ -57,12 +58,12 @@ async def read_texts(body: CompletionRequest, service: Service, limits: Limits) 
     return [one.before for one in framed], [(one.text, one.token_ids) for one in framed]
 
 
-def text_sampling(body: CompletionRequest, limits: Limits) -> SamplingParams:
+def text_sampling(body: CompletionRequest, limits: Limits, defaults: SamplingDefaults) -> SamplingParams:
     more: dict[str, Any] = {"max_tokens": completion_max_tokens(body), "logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
         more["prompt_logprobs"] = body.logprobs
         body.prompt_logprobs = None
-    return sampling_params(body, limits, **more)
+    return sampling_params(body, limits, defaults, **more)
 
 
 class TextAnswer(Answer[CompletionRequest]):

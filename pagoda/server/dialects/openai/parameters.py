@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pagoda.core.errors import InvalidRequest
+from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.server.dialects.openai.schema import ChatRequest, CompletionRequest, Sampled
 from pagoda.server.errors import bad_request, not_supported
@@ -44,8 +45,8 @@ CHAT_ASKS_FOR_NOTHING: dict[str, tuple[Any, ...]] = {
 }
 
 
-def sampling_params(body: Sampled, limits: Limits, **more: Any) -> SamplingParams:
-    """`more` holds what chat and text completions call differently."""
+def sampling_params(body: Sampled, limits: Limits, defaults: SamplingDefaults, **more: Any) -> SamplingParams:
+    """`more` holds what chat and text completions call differently; `defaults` count where the body says nothing."""
     refuse_unsupported(body, ASKS_FOR_NOTHING)
     if body.stream_options is not None and not body.stream:
         raise bad_request("stream_options", "needs stream to be true")
@@ -62,6 +63,7 @@ def sampling_params(body: Sampled, limits: Limits, **more: Any) -> SamplingParam
     for name in ("logprobs", "prompt_logprobs"):
         count = more.get(name) or given.get(name) or 0
         check_count(name, count, limits.max_logprobs, "log-probabilities")
+    given = defaults.beneath(given)
     try:
         return SamplingParams(n=num_answers, stop=tuple(stop), logit_bias=_logit_bias(body, limits), **given, **more)
     except InvalidRequest as error:
