@@ -93,7 +93,11 @@ class AsyncLLM:
         """The answer as it grows. Leaving the iteration early (or `aclose`) aborts the request."""
         text, token_ids = self._reader.read(prompt)
         request = self._reader.request(
-            token_ids, sampling_params or self.get_default_sampling_params(), request_id, priority=priority, cache_salt=cache_salt
+            token_ids,
+            sampling_params or self.get_default_sampling_params(),
+            request_id,
+            priority=priority,
+            cache_salt=cache_salt,
         )
         return self._stream(request, text)
 
@@ -101,7 +105,9 @@ class AsyncLLM:
         self, messages: Messages, sampling_params: SamplingParams | None = None, request_id: str | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages))
-        return self._stream(self._reader.request(token_ids, sampling_params or self.get_default_sampling_params(), request_id), text)
+        return self._stream(
+            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params(), request_id), text
+        )
 
     async def abort(self, request_id: str) -> None:
         """End a request; its stream ends with the finish reason `abort`. One that is not here is no error."""

@@ -119,13 +119,17 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """One answer as it grows: the same object again and again, each time with more in it."""
         text, token_ids = self._reader.read(prompt)
-        return self._stream(self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text)
+        return self._stream(
+            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text
+        )
 
     def stream_chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None, **template_variables: Any
     ) -> Iterator[RequestOutput]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages, **template_variables))
-        return self._stream(self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text)
+        return self._stream(
+            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text
+        )
 
     def save_decision_log(self, path: str | Path) -> None:
         """Write what the scheduler decided and why, for `pagoda why` and `pagoda replay`."""

@@ -66,7 +66,8 @@ class DecodeTile:
 
     Whole tiles are fetched by the device's copy engine, several at once. What is left of a split, or all of it where
     pages do not consist of such tiles or `takes_whole` is not set, is gathered in tiles of `tail_tokens`. `in_pages`:
-    such a tile lies in one page wherever pages allow it.
+    such a tile lies in one page wherever pages allow it. `most_registers` a thread for whole tiles: a compiler that is
+    told so much takes them, and otherwise saves some for programs that find no shared memory beside these.
     """
 
     block_tokens: int
@@ -76,12 +77,13 @@ class DecodeTile:
     tail_tokens: int = 16
     in_pages: bool = True
     takes_whole: bool = True
+    most_registers: int | None = None
 
 
 # What rows share is cut at multiples of it.
 SHARED_UNIT = 512
 # The best of benchmarks/gpu/kernels.py on an H200.
-MANY_TILE = DecodeTile(16, 1, 3)
+MANY_TILE = DecodeTile(16, 1, 3, most_registers=168)
 FEW_TILE = DecodeTile(32, 2, 3, merged_together=8, tail_tokens=64, in_pages=False)
 
 
@@ -119,6 +121,7 @@ def decode_workspace(
     """For up to `num_rows` rows; with room for so many pieces of what they share."""
     num_slots = PlanKind(num_kv_heads).num_slots(num_rows)
     slots = num_slots + num_shared
+    assert slots * num_heads * head_dim < 1 << 31, "places in it are numbers of 32 bits"
     return DecodeWorkspace(
         torch.empty((slots, num_heads, head_dim), dtype=torch.float32, device=device),
         torch.empty((slots, num_heads), dtype=torch.float32, device=device),
@@ -210,6 +213,7 @@ def decode_attention(
         EARLY=LAUNCHES_EARLY,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        maxnreg=None if tiles is None else tile.most_registers,
         **EARLY_LAUNCH,
     )
     return launch
@@ -352,7 +356,7 @@ def _decode(
     if num_shared + num_splits == 1:
         tl.store(result, mixed.to(out.dtype.element_ty), mask=is_number)
         return
-    cells = slot.to(tl.int64) * num_kv_heads * GROUP + first_head + heads
+    cells = slot * num_kv_heads * GROUP + first_head + heads
     tl.store(split_mixed + cells[:, None] * WIDTH + lanes[None, :], mixed, mask=is_number)
     tl.store(split_totals + cells, top + tl.log2(total), mask=is_head)
 
@@ -368,7 +372,7 @@ def _decode(
         is_done = tl.atomic_add(counter, 1, sem="acq_rel") + 1 == in_part
         if is_done:
             tl.store(counter, 0)
-            part_cells = first_slot.to(tl.int64) * num_kv_heads * GROUP + first_head + group
+            part_cells = first_slot * num_kv_heads * GROUP + first_head + group
             part, log_total = _merge(
                 split_mixed, split_totals, part_cells, num_kv_heads * GROUP, in_part, group < GROUP, lanes,
                 GROUP_BLOCK, WIDTH, WIDTH_BLOCK, MERGED_TOGETHER
@@ -382,10 +386,10 @@ def _decode(
         counter = rows_done + row * num_kv_heads + kv_head
         if tl.atomic_add(counter, 1, sem="acq_rel") + 1 == num_shared + num_parts:
             tl.store(counter, 0)
-            row_cells = (slot - split).to(tl.int64) * num_kv_heads * GROUP + first_head + group
+            row_cells = (slot - split) * num_kv_heads * GROUP + first_head + group
             stride = part_stride * num_kv_heads * GROUP
             if shared_lens is not None:  # as the kernel before does it where it comes last
-                shared_cells = (first_shared + row * shared_pieces).to(tl.int64) * num_kv_heads * GROUP + first_head
+                shared_cells = (first_shared + row * shared_pieces) * num_kv_heads * GROUP + first_head
                 merged = put_together(
                     split_mixed, split_totals, shared_cells + group, num_shared, num_shared, row_cells, stride,
                     num_parts, num_parts, num_kv_heads * GROUP, group < GROUP, lanes, WIDTH, WIDTH_BLOCK

@@ -251,9 +251,10 @@ def _shared(
     lanes = tl.arange(0, WIDTH_BLOCK)
     own_members, heads = first_member + lines // GROUP_BLOCK, lines % GROUP_BLOCK
     is_line = (own_members < end) & (heads < GROUP)
-    rows = tl.load(members + own_members, mask=own_members < end, other=0).to(tl.int64)
+    rows = tl.load(members + own_members, mask=own_members < end, other=0)
     head_numbers = kv_head * GROUP + heads
-    queries = load_rows(q, rows * q_row + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
+    query_offsets = rows.to(tl.int64) * q_row + head_numbers * q_head
+    queries = load_rows(q, query_offsets, is_line, lanes, WIDTH, WIDTH_BLOCK)
 
     table = page_table + leader.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride
@@ -286,7 +287,7 @@ def _shared(
     # As in decode_attention: all threads have stored before some of them say so.
     tl.debug_barrier()
     numbers = first_member + tl.arange(0, ROWS)
-    own_rows = tl.load(members + numbers, mask=numbers < end, other=0).to(tl.int64)
+    own_rows = tl.load(members + numbers, mask=numbers < end, other=0)
     num_parts, _stride = parts_of(tl.load(plan_rows + own_rows * 2 + 1, mask=numbers < end, other=1))
     counters = rows_done + own_rows * num_kv_heads + kv_head
     before = tl.atomic_add(counters, 1, mask=numbers < end, sem="acq_rel")
@@ -297,12 +298,12 @@ def _shared(
         by_line = tl.broadcast_to(tl.where(is_last, num_parts, 0)[:, None], [ROWS, GROUP_BLOCK])
         line_parts = tl.reshape(by_line, [ROWS * GROUP_BLOCK])
         is_ended = is_line & (line_parts > 0)
-        first_slots = tl.load(plan_rows + rows * 2, mask=is_ended, other=0).to(tl.int64)
+        first_slots = tl.load(plan_rows + rows * 2, mask=is_ended, other=0)
         _most, part_stride = parts_of(tl.load(plan_rows + rows * 2 + 1, mask=is_ended, other=1))
         merged = put_together(
             split_mixed, split_totals, shared_cells, num_pieces, num_pieces,
             first_slots * num_kv_heads * GROUP + head_numbers, part_stride * num_kv_heads * GROUP, line_parts,
             most_parts, num_kv_heads * GROUP, is_ended, lanes, WIDTH, WIDTH_BLOCK
         )  # fmt: skip
-        places = (rows * out_row + head_numbers * out_head)[:, None] + lanes[None, :]
+        places = (rows.to(tl.int64) * out_row + head_numbers * out_head)[:, None] + lanes[None, :]
         tl.store(out + places, merged.to(out.dtype.element_ty), mask=is_number & is_ended[:, None])
