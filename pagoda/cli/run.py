@@ -29,6 +29,7 @@ EXAMPLES = """\
 
 # A chat is one sequence at a time, and like other chats it is a little bolder than a bare request.
 ENGINE_OPTIONS = SettingOptions(EngineConfig, left_out=("model", "seed"), own_defaults={"max_num_seqs": 1})
+RECOMMENDED = "default: the model's, else"
 SAMPLING_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "top_k": 40, "max_tokens": None}
 
 
@@ -51,9 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--temperature", metavar="X", type=float, help="0 takes the likeliest token (default: 0.8)")
-    group.add_argument("--top-p", metavar="X", type=float, help="least share of likelihood to keep (default: 0.9)")
-    group.add_argument("--top-k", metavar="N", type=int, help="likeliest tokens to keep, 0 for all (default: 40)")
+    group.add_argument(
+        "--temperature", metavar="X", type=float, help=f"0 takes the likeliest token ({RECOMMENDED} 0.8)"
+    )
+    group.add_argument(
+        "--top-p", metavar="X", type=float, help=f"least share of likelihood to keep ({RECOMMENDED} 0.9)"
+    )
+    group.add_argument("--top-k", metavar="N", type=int, help=f"likeliest tokens to keep, 0 for all ({RECOMMENDED} 40)")
     group.add_argument("--min-p", metavar="X", type=float, help="drop what is this much less likely than the best")
     group.add_argument("--max-tokens", metavar="N", type=int, help="longest answer (default: up to the context)")
     group.add_argument("--seed", metavar="N", type=int, help="draw the same answers again")

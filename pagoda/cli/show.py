@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pagoda.core.sampling_defaults import SamplingDefaults
     from pagoda.weights.description import ModelDescription
     from pagoda.weights.manifest import Manifest
     from pagoda.weights.store import ModelStore
@@ -34,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     import msgspec
 
+    from pagoda.core.errors import ModelFileError
     from pagoda.weights.description import describe_model
+    from pagoda.weights.sampling_defaults import recommended_by
     from pagoda.weights.store import ModelStore, resolve_model
 
     store = ModelStore()
@@ -46,11 +49,16 @@ def main(args: argparse.Namespace) -> int:
         print("\n\n".join(_licence_texts(manifest, path)) or f"no licence text came with {args.model}")
         return 0
     description = describe_model(path)
+    defaults: SamplingDefaults | str
+    try:
+        defaults = recommended_by(path)
+    except ModelFileError as error:
+        defaults = str(error)
     if args.json:
-        record = {"path": str(path), "manifest": manifest, "header": description}
+        record = {"path": str(path), "manifest": manifest, "header": description, "sampling_defaults": defaults}
         print(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())
     else:
-        print("\n".join(f"{label + ':':<15}{value}" for label, value in _lines(path, manifest, description)))
+        print("\n".join(f"{label + ':':<15}{value}" for label, value in _lines(path, manifest, description, defaults)))
         if args.verify:
             print("every file is as it was pulled")
     return 0
@@ -66,7 +74,9 @@ def _verify(store: ModelStore, manifest: Manifest | None, model: str) -> None:
         store.verify(manifest, progress)
 
 
-def _lines(path: Path, manifest: Manifest | None, description: ModelDescription) -> Iterator[tuple[str, str]]:
+def _lines(
+    path: Path, manifest: Manifest | None, description: ModelDescription, defaults: SamplingDefaults | str
+) -> Iterator[tuple[str, str]]:
     from pagoda.cli.formatting import format_bytes, format_count
 
     if manifest is not None:
@@ -89,6 +99,7 @@ def _lines(path: Path, manifest: Manifest | None, description: ModelDescription)
         ("context", description.context_length),
         ("vocabulary", description.vocabulary_size),
         ("tensors", formats),
+        ("draws with", str(defaults) or None),
     )
     yield from ((label, str(value)) for label, value in facts if value is not None)
 

@@ -113,4 +113,5 @@ class Service:
             "root": self.model_name,
             "parent": None,
             "max_model_len": self.max_model_len,
+            "default_sampling_params": self.sampling_defaults.known(),
         }

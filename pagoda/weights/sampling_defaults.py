@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pagoda.core.errors import InvalidRequest, ModelFileError
 from pagoda.core.sampling_defaults import SamplingDefaults
-from pagoda.weights.checkpoint import Checkpoint
+from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
 from pagoda.weights.json_file import read_json_object
 from pagoda.weights.safetensors import file_inside
 
@@ -22,6 +23,12 @@ GGUF_NAMES = {
     "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
+
+
+def recommended_by(path: Path) -> SamplingDefaults:
+    """By a .gguf file or a folder in Hugging Face form."""
+    with open_checkpoint(path) as checkpoint:
+        return read_sampling_defaults(checkpoint)
 
 
 def read_sampling_defaults(checkpoint: Checkpoint) -> SamplingDefaults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.cli.main import main
-from pagoda.cli.run import SAMPLING_DEFAULTS
+from pagoda.cli.run import SAMPLING_DEFAULTS, _sampling
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.weights.registry import DEFAULT_MODEL
 from tests.fakes.lookup_model import SAYING, write_lookup_model
@@ -79,6 +80,29 @@ def test_a_prompt_longer_than_the_context_is_one_line(
     assert "/clear forgets the conversation" in err
 
 
+def test_the_models_own_way_of_drawing_goes_before_the_chats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(write_lookup_model(tmp_path / "wild.gguf", recommends={"temp": 50.0}))
+
+    def answer(*options: str) -> str:
+        assert main(["run", model, "--max-tokens", "9", "--seed", "1", *options, "Say it"]) == 0
+        return capsys.readouterr().out.rstrip("\n")
+
+    assert answer() != SAYING
+    assert answer("--temperature", "0") == answer("--generation-config", "none") == SAYING
+
+
+def test_the_chat_is_bolder_than_a_bare_request_where_nothing_is_recommended() -> None:
+    args = argparse.Namespace(**dict.fromkeys(("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "stop")))
+    assert _sampling(args) == SamplingParams(temperature=0.8, top_p=0.9, top_k=40, max_tokens=None)
+    assert _sampling(args, {"temperature": 0.6, "min_p": 0.1}) == SamplingParams(
+        temperature=0.6, top_p=0.9, top_k=40, min_p=0.1, max_tokens=None
+    )
+    args.temperature = 0.2
+    assert _sampling(args, {"temperature": 0.6}).temperature == 0.2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -128,7 +152,7 @@ def test_help_tells_the_defaults_that_apply(capsys: pytest.CaptureFixture[str]) 
         main(["run", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     for name in ("temperature", "top_p", "top_k"):
-        assert f"(default: {SAMPLING_DEFAULTS[name]})" in text
+        assert f"(default: the model's, else {SAMPLING_DEFAULTS[name]})" in text
     assert f"(default: {DEFAULT_MODEL})" in text
     assert "sequences that run at once (default: 1)" in text
     assert SamplingParams(**SAMPLING_DEFAULTS).max_tokens is None

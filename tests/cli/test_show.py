@@ -9,6 +9,7 @@ import pytest
 
 from pagoda.cli.main import main
 from pagoda.cli.show import _plain_text
+from tests.fakes.lookup_model import write_lookup_model
 
 
 @pytest.fixture
@@ -42,6 +43,18 @@ def test_a_file_without_manifest(pulled: Path, capsys: pytest.CaptureFixture[str
     assert "architecture:  llama" in out and "licence" not in out
     assert main(["show", "--verify", str(tmp_path / "tiny.gguf")]) == 1
     assert "was not pulled" in capsys.readouterr().err
+
+
+def test_how_the_model_wants_to_be_drawn_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(write_lookup_model(tmp_path / "m.gguf", recommends={"temp": 0.6, "top_k": 20}))
+    assert main(["show", path]) == 0
+    assert "draws with:    temperature 0.6, top_k 20\n" in capsys.readouterr().out
+    assert main(["show", "--json", path]) == 0
+    assert json.loads(capsys.readouterr().out)["sampling_defaults"]["top_k"] == 20
+    bad = str(write_lookup_model(tmp_path / "bad.gguf", recommends={"temp": 600.0}))
+    assert main(["show", bad]) == 0  # the rest is told all the same
+    out = capsys.readouterr().out
+    assert "architecture:  llama" in out and "draws with:    bad.gguf: general.sampling.temp: 600.0 is out of" in out
 
 
 def test_verify(pulled: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -146,6 +147,23 @@ def test_a_slow_reader_sees_together_what_came_meanwhile(client: AsyncLLM, hold:
 def test_a_chat_is_rendered_by_the_models_template(client: AsyncLLM):
     output = run(last(client.chat([{"role": "user", "content": "hi"}], GREEDY)))
     assert output.prompt == "<|user|>hi\n<|assistant|>"
+
+
+def test_who_says_nothing_draws_as_the_models_files_recommend(tiny_folder: Path, tmp_path: Path):
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"temperature": 0.0, "repetition_penalty": 1.3}')
+    client = AsyncLLM(tmp_path / "model")
+
+    async def talk() -> list[list[int]]:
+        defaults, other = client.get_default_sampling_params(), SamplingParams(temperature=0.0)
+        messages = [{"role": "user", "content": "the engine"}]
+        streams = [client.generate("a", params, str(place)) for place, params in enumerate((defaults, None, other))]
+        streams += [client.chat(messages, params, f"chat {place}") for place, params in enumerate((defaults, None))]
+        return [list((await last(stream)).outputs[0].token_ids) for stream in streams]
+
+    said, unsaid, other, chat_said, chat_unsaid = run(talk())
+    client.close()
+    assert said == unsaid != other and chat_said == chat_unsaid
 
 
 def test_stop_strings_end_a_stream(client: AsyncLLM):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -81,6 +82,30 @@ def test_defaults_are_sixteen_tokens_at_temperature_one(llm: LLM):
     assert output.seed is not None
     (again,) = llm.generate("a", SamplingParams(seed=output.seed))
     assert again.outputs[0].token_ids == output.outputs[0].token_ids, "the seed it drew repeats the answer"
+
+
+@pytest.fixture
+def recommending(tiny_folder: Path, tmp_path: Path) -> Path:
+    """The tiny model, whose files say how to draw from it."""
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"temperature": 0.0, "repetition_penalty": 1.3}')
+    return tmp_path / "model"
+
+
+def test_who_says_nothing_draws_as_the_models_files_recommend(recommending: Path):
+    with LLM(recommending, num_threads=1) as llm:
+        defaults = llm.get_default_sampling_params()
+        assert defaults == SamplingParams(temperature=0.0, repetition_penalty=1.3)
+        messages = [{"role": "user", "content": "the engine"}]
+        for ask in (llm.generate, lambda prompt, *params: llm.chat(messages, *params)):
+            [said], [unsaid], [other] = ask("a", defaults), ask("a"), ask("a", SamplingParams(temperature=0.0))
+            assert unsaid.outputs[0].token_ids == said.outputs[0].token_ids != other.outputs[0].token_ids
+        *_, streamed = llm.stream("a")
+        assert streamed.outputs[0].token_ids == llm.generate("a")[0].outputs[0].token_ids
+        *_, streamed = llm.stream_chat(messages)
+        assert streamed.outputs[0].token_ids == llm.chat(messages)[0].outputs[0].token_ids
+    with LLM(recommending, num_threads=1, generation_config="none") as llm:
+        assert llm.get_default_sampling_params() == SamplingParams()
 
 
 def test_an_engine_seed_repeats_unseeded_requests(make_llm: MakeLLM):

@@ -6,6 +6,7 @@ first letter of SAYING, the last letter to the end token, and the end token, if 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -28,8 +29,14 @@ def byte_pieces() -> list[str]:
     return [chr(byte) if byte in shown else chr(next(hidden)) for byte in range(256)]
 
 
-def write_lookup_model(path: Path, has_template: bool = True, context: int = 4096, ends: bool = True) -> Path:
-    """Without `ends` its last letter leads to the first again."""
+def write_lookup_model(
+    path: Path,
+    has_template: bool = True,
+    context: int = 4096,
+    ends: bool = True,
+    recommends: Mapping[str, float] | None = None,
+) -> Path:
+    """Without `ends` its last letter leads to the first again. `recommends`: keys of `general.sampling`."""
     assert len(set(SAYING)) == len(SAYING), "a letter that comes twice would have two successors"
     pieces = [*byte_pieces(), START, END, "QQ"]  # such a vocabulary needs one merge at least
     start, end = pieces.index(START), pieces.index(END)
@@ -51,6 +58,9 @@ def write_lookup_model(path: Path, has_template: bool = True, context: int = 409
     writer.add_bos_token_id(start)
     writer.add_eos_token_id(end)
     writer.add_add_bos_token(False)
+    for name, value in (recommends or {}).items():
+        add = writer.add_int32 if isinstance(value, int) else writer.add_float32
+        add(f"general.sampling.{name}", value)
     if has_template:
         writer.add_chat_template(TEMPLATE)
     _add_weights(writer, len(pieces), [start, *SAYING.encode(), end if ends else ord(SAYING[0])])

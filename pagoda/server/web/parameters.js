@@ -43,6 +43,14 @@ export class Parameters {
     return this.field("tint").checked;
   }
 
+  /** What holds where a field is empty, as the model's files recommend it. */
+  showDefaults(recommended) {
+    for (const [name, value] of Object.entries(recommended)) {
+      const field = this.field(name);
+      if (field) field.placeholder = String(Number(value.toPrecision(6)));
+    }
+  }
+
   /** Fields of the request's body. */
   body() {
     const body = {};

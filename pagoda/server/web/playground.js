@@ -186,13 +186,16 @@ document.addEventListener("keydown", (event) => {
 for (const text of STARTERS) {
   byId("starters").append(element("button", { class: "button", type: "button", text, on: { click: () => ask(text) } }));
 }
-getJson("/v1/models")
-  .then(
-    ({ data }) => data[0].id,
-    (error) => error.message,
-  )
-  .then((name) => {
-    setText(byId("model"), name);
-    byId("model").title = name;
-  });
+function nameModel(name) {
+  setText(byId("model"), name);
+  byId("model").title = name;
+}
+
+getJson("/v1/models").then(
+  ({ data: [model] }) => {
+    nameModel(model.id);
+    parameters.showDefaults(model.default_sampling_params);
+  },
+  (error) => nameModel(error.message),
+);
 input.focus();

@@ -71,6 +71,18 @@ def test_an_answer_streams_and_tells_what_it_cost(page: Any, server: PacedServer
     assert page.locator(".token").count() > 3
 
 
+def test_empty_fields_show_what_the_models_files_recommend(open_page: OpenPage):
+    page = open_page("/playground")
+    assert page.locator("[name=temperature]").get_attribute("placeholder") == "1"
+    model = {"id": "tiny", "default_sampling_params": {"temperature": 0.6000000238418579, "top_k": 20, "odd": 1}}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [model]}))
+    page.reload()
+    page.wait_for_selector("[name=temperature][placeholder='0.6']")
+    assert page.locator("[name=top_k]").get_attribute("placeholder") == "20"
+    assert page.locator("[name=top_p]").get_attribute("placeholder") == "1"
+    assert page.locator("[name=temperature]").input_value() == "", "the server's own default holds"
+
+
 def test_what_comes_at_once_has_no_speed(page: Any):
     answer_with(page, "one two three")
     ask(page)
