@@ -167,7 +167,7 @@ def ledger_lines(
         "workspace": f"a step of {config.max_num_batched_tokens} tokens",
         "logits": f"{config.num_rows} rows of {model.config.vocab_size}",
         "rows": rows,
-        "attention": f"what the pieces of {rows} leave for one another",
+        "attention": f"what the pieces of {config.num_rows} contexts leave for one another",
         "positions": "cosines and sines",
         "draws": f"candidates, rules and scores of {config.num_rows} rows",
         "sharing": "which rows begin alike",
