@@ -12,7 +12,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt scripts/install setup.py $(wild
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run test test-fast test-slow test-sanitized soak lint format coverage bench-host clean
-.PHONY: bench-streaming bench-http bench-gpu
+.PHONY: bench-streaming bench-http bench-gpu bench-gpu-all
 .PHONY: bench-memory bench-cpu bench-cpu-models bench-cpu-quality bench-cpu-instructions bench-cpu-profile bench-cpu-growth
 
 help: ## Show this list
@@ -82,6 +82,9 @@ bench-cpu-growth: setup-dev ## Decoding by streams and by context, against the r
 
 bench-gpu: setup-dev ## One NVIDIA GPU beside vLLM and SGLang: kernels against their twins, then the table
 	$(PYTHON) -m benchmarks.gpu.run --check
+
+bench-gpu-all: setup-dev ## All that is claimed of a GPU: bits, memory, start, the table, the deterministic mode
+	$(PYTHON) -m benchmarks.gpu.everything
 
 bench-streaming: setup-dev ## What a token costs on its way through HTTP, with a model that costs nothing
 	$(PYTHON) -m benchmarks.server.streaming_cost
