@@ -1,4 +1,5 @@
-"""Kernels run on the GPU where there is one, else interpreted on the CPU, between fences, with the sums of a GPU."""
+"""Kernels run on the GPU where there is one, else interpreted on the CPU: between fences, in any order of
+programs, with the sums of a GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import torch
 
 from tests.kernels.cuda.fences import fences
+from tests.kernels.cuda.order import order
 from tests.kernels.cuda.products import products
 from tests.kernels.cuda.rounding import rounding
 from tests.kernels.cuda.small_device import small_device
@@ -14,4 +16,4 @@ from tests.kernels.cuda.small_device import small_device
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-__all__ = ["fences", "products", "rounding", "small_device"]
+__all__ = ["fences", "order", "products", "rounding", "small_device"]
