@@ -1,0 +1,59 @@
+"""Whole steps of the engine, in every form that has kernels which start early: no two of them may get in each other's
+way."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from pagoda.core.request import Request
+from pagoda.core.sampling_params import SamplingParams
+from pagoda.executor.cuda import sharing
+from pagoda.kernels import cuda
+from pagoda.models import Model
+from tests.executor.cuda.test_executor import answers, cuda_loop
+from tests.kernels.cpu.families import SIZES
+from tests.kernels.cuda.early import early_starts
+from tests.models.tiny import randomize, save_and_load
+
+FORMS = {
+    "a row": (1, "none"),
+    "a row in fp8": (1, "fp8"),
+    "a row of four bits": (1, "int4"),
+    "rows": (4, "none"),
+    "rows in fp8": (4, "fp8"),
+}
+KERNEL = re.compile(r"@triton\.jit[^\n]*\ndef (\w+)\([^)]*\bEARLY: tl\.constexpr[^)]*\):")
+# Asked for by nobody in a step.
+NOT_IN_STEPS = {"_small_linear"}
+
+
+def early_kernels() -> set[str]:
+    """All that the sources have, but for what other kernels call."""
+    sources = [path.read_text() for path in Path(cuda.__path__[0]).glob("*.py")]
+    return {name for source in sources for name in KERNEL.findall(source) if f"{name}[" in source} - NOT_IN_STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are interpreted here alone")
+def test_no_kernel_that_starts_early_meets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "FEWEST_TOKENS", 16)
+    config = Qwen3Config(**{**SIZES, "num_hidden_layers": 2})
+    model: Model = save_and_load(randomize(Qwen3ForCausalLM(config)), tmp_path)
+    met = set()
+    for form, (count, quantization) in FORMS.items():
+        loop = cuda_loop(model, quantization=quantization, warms_up=False)
+        sampling = SamplingParams(temperature=0, max_tokens=4)
+        requests = [
+            Request(request_id=f"r{number}", prompt_token_ids=(*range(40), number, 7), sampling=sampling)
+            for number in range(count)
+        ]
+        with early_starts() as starts:
+            assert len(answers(loop, requests)) == count
+        assert not starts.races, f"{form}: " + "; ".join(sorted(set(starts.races)))
+        met |= starts.early_kernels
+    assert met == early_kernels()

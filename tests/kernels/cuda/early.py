@@ -1,0 +1,220 @@
+"""Races of kernels that start early, looked for where all are interpreted one after the other.
+
+A kernel that is launched early runs beside those ahead of it until it waits, and the one behind it may start as soon as
+its programs have all said so. Here every access to memory is noted. One before the wait that touches what a kernel
+which may still be at work writes, or writes what that one touches, is a race: on a GPU it shows once in a while, if at
+all. What follows an atomic operation is left out, since such operations are how two kernels side by side agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, interpreter_builder
+
+from pagoda.kernels.cuda import (
+    activation,
+    decode_attention,
+    narrow_linear,
+    norm,
+    overlap,
+    rope_write,
+    row_linear,
+    shared_attention,
+    small_linear,
+)
+from tests.kernels.cuda.fences import _is_new
+
+MODULES = (
+    activation,
+    decode_attention,
+    narrow_linear,
+    norm,
+    overlap,
+    rope_write,
+    row_linear,
+    shared_attention,
+    small_linear,
+)
+CELL = 2  # bytes: as fine as accesses are told apart
+
+Cells = np.ndarray
+
+
+@dataclass(eq=False)
+class Accesses:
+    """Cells of memory, gathered piece by piece."""
+
+    pieces: list[Cells] = field(default_factory=list)
+
+    def add(self, pointers: np.ndarray, mask: np.ndarray, num_bytes: int) -> None:
+        first = pointers[np.broadcast_to(mask, pointers.shape)].astype(np.int64) // CELL
+        self.pieces.extend(first + place for place in range(-(-num_bytes // CELL)))
+
+    def cells(self) -> Cells:
+        return np.unique(np.concatenate([piece.ravel() for piece in self.pieces])) if self.pieces else np.zeros(0, int)
+
+
+@dataclass(eq=False)
+class AtWork:
+    """A kernel that may not have ended, and what it reads and writes: before its wait, and in all."""
+
+    name: str
+    is_early: bool = False
+    reads: Accesses = field(default_factory=Accesses)
+    writes: Accesses = field(default_factory=Accesses)
+    early_reads: Accesses = field(default_factory=Accesses)
+    early_writes: Accesses = field(default_factory=Accesses)
+    num_waits: int = 0
+    lets_go_before_waiting: bool = False
+
+
+class EarlyStarts(TorchFunctionMode):
+    """Notes launches while it lasts; torch's own are such as wait for all before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.races: list[str] = []
+        self.early_kernels: set[str] = set()
+        self._at_work: list[AtWork] = []
+        self._now: AtWork | None = None
+        self._has_waited = self._has_agreed = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        is_in_place = name.endswith("_") and not name.endswith("__")
+        if isinstance(result, torch.Tensor) and (
+            is_in_place or kwargs.get("out") is not None or _is_new(result, (*args, *kwargs.values()))
+        ):
+            self._take(AtWork(f"torch.{name}"))
+        return result
+
+    # -- launches ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def launch(self, name: str, is_early: bool) -> Iterator[None]:
+        self._now = AtWork(name, is_early)
+        yield
+        now, self._now = self._now, None
+        if now.is_early:
+            self._look_for_races(now)
+        self._take(now)
+
+    def program(self) -> None:
+        self._has_waited = self._has_agreed = False
+
+    def wait(self) -> None:
+        assert self._now is not None
+        self._now.num_waits += 1
+        self._has_waited = True
+
+    def let_go(self) -> None:
+        assert self._now is not None
+        self._now.lets_go_before_waiting |= not self._has_waited
+
+    def _look_for_races(self, now: AtWork) -> None:
+        self.early_kernels.add(now.name)
+        if not now.num_waits:
+            self.races.append(f"{now.name} never waits: who waits for it need not find what came before it done")
+        early_reads, early_writes = now.early_reads.cells(), now.early_writes.cells()
+        for other in self._at_work:
+            reads, writes = other.reads.cells(), other.writes.cells()
+            if np.isin(early_reads, writes).any():
+                self.races.append(f"{now.name} reads before it waits what {other.name} writes")
+            if np.isin(early_writes, writes).any() or np.isin(early_writes, reads).any():
+                self.races.append(f"{now.name} writes before it waits what {other.name} uses")
+
+    def _take(self, now: AtWork) -> None:
+        """Whoever comes next may meet it, and with it those that it had not waited for when it let the next one go."""
+        self._at_work = [*self._at_work, now] if now.is_early and now.lets_go_before_waiting else [now]
+
+    # -- what a program does -----------------------------------------------------------------------------------------
+
+    def read(self, pointers: Any, mask: Any) -> None:
+        if self._now is not None and not self._has_agreed:
+            self._note(pointers, mask, self._now.reads, self._now.early_reads)
+
+    def write(self, pointers: Any, mask: Any) -> None:
+        if self._now is not None and not self._has_agreed:
+            self._note(pointers, mask, self._now.writes, self._now.early_writes)
+
+    def agree(self) -> None:
+        self._has_agreed = True
+
+    def _note(self, pointers: Any, mask: Any, always: Accesses, early: Accesses) -> None:
+        num_bytes = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        always.add(pointers.data, mask.data, num_bytes)
+        if not self._has_waited:
+            early.add(pointers.data, mask.data, num_bytes)
+
+
+@contextmanager
+def early_starts() -> Iterator[EarlyStarts]:
+    """Kernels take the ways that they take on a GPU, as far as they start early there."""
+    starts = EarlyStarts()
+    stand_ins = {
+        "LAUNCHES_EARLY": True,
+        "wait_for_earlier": lambda _early: starts.wait(),
+        "launch_dependents": lambda _early: starts.let_go(),
+        "fetch": lambda _pointers: None,  # into the second cache, which sees every write
+    }
+    with pytest.MonkeyPatch.context() as patch, starts:
+        for module, (name, stand_in) in itertools.product(MODULES, stand_ins.items()):
+            if hasattr(module, name):
+                patch.setattr(module, name, stand_in)
+        patch.setitem(overlap.EARLY_LAUNCH, "launch_pdl", True)
+        _note_launches(starts, patch)
+        _note_accesses(starts, patch)
+        yield starts
+
+
+def _note_launches(starts: EarlyStarts, patch: pytest.MonkeyPatch) -> None:
+    run, set_place = GridExecutor.__call__, interpreter_builder.set_grid_idx
+
+    def run_noted(executor: Any, *args: Any, **named: Any) -> None:
+        with starts.launch(executor.fn.__name__, bool(named.get("launch_pdl"))):
+            run(executor, *args, **named)
+
+    def new_program(*place: int) -> None:
+        starts.program()
+        set_place(*place)
+
+    patch.setattr(GridExecutor, "__call__", run_noted)
+    patch.setattr(interpreter_builder, "set_grid_idx", new_program)
+
+
+def _note_accesses(starts: EarlyStarts, patch: pytest.MonkeyPatch) -> None:
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def noted_load(builder: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        starts.read(pointers, mask)
+        return load(builder, pointers, mask, *rest, **named)
+
+    def noted_store(builder: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
+        starts.write(pointers, mask)
+        return store(builder, pointers, values, mask, *rest)
+
+    patch.setattr(InterpreterBuilder, "create_masked_load", noted_load)
+    patch.setattr(InterpreterBuilder, "create_masked_store", noted_store)
+    for name in ("create_atomic_rmw", "create_atomic_cas"):
+        patch.setattr(InterpreterBuilder, name, _agreeing(starts, getattr(InterpreterBuilder, name)))
+
+
+def _agreeing(starts: EarlyStarts, operation: Callable[..., Any]) -> Callable[..., Any]:
+    def agree(*args: Any) -> Any:
+        starts.agree()
+        return operation(*args)
+
+    return agree

@@ -1,0 +1,109 @@
+"""That races are seen, and what is no race is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.cuda import overlap
+from tests.kernels.cuda.early import early_starts
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are interpreted here alone")
+NUMBERS = 8
+
+
+@triton.jit
+def _write(out):
+    tl.store(out + tl.arange(0, 8), 1)
+
+
+@triton.jit
+def _copy_soon(out, numbers):
+    overlap.launch_dependents(True)
+    values = tl.load(numbers + tl.arange(0, 8))
+    overlap.wait_for_earlier(True)
+    tl.store(out + tl.arange(0, 8), values)
+
+
+@triton.jit
+def _copy_duly(out, numbers):
+    overlap.launch_dependents(True)
+    overlap.wait_for_earlier(True)
+    tl.store(out + tl.arange(0, 8), tl.load(numbers + tl.arange(0, 8)))
+
+
+@triton.jit
+def _copy_and_let_go_late(out, numbers):
+    overlap.wait_for_earlier(True)
+    overlap.launch_dependents(True)
+    tl.store(out + tl.arange(0, 8), tl.load(numbers + tl.arange(0, 8)))
+
+
+@triton.jit
+def _write_soon(out):
+    tl.store(out + tl.arange(0, 8), 2)
+    overlap.wait_for_earlier(True)
+
+
+@triton.jit
+def _never_waits(out):
+    overlap.launch_dependents(True)
+
+
+def races(*launches: tuple[Any, tuple[int, ...]]) -> list[str]:
+    """Of kernels one after the other, on some of four tensors."""
+    tensors = [torch.zeros(NUMBERS, dtype=torch.int32) for _ in range(4)]
+    with early_starts() as starts:
+        for kernel, places in launches:
+            early = {} if kernel is _write else {"launch_pdl": True}
+            kernel[(1,)](*(tensors[place] for place in places), **early)
+    return starts.races
+
+
+def test_who_waits_first_meets_nobody():
+    assert races((_write, (0,)), (_copy_duly, (1, 0)), (_copy_duly, (2, 1))) == []
+
+
+def test_who_reads_before_waiting_meets_the_one_ahead():
+    told = "_copy_soon reads before it waits what _write writes"
+    assert races((_write, (0,)), (_copy_soon, (1, 0))) == [told]
+
+
+def test_and_those_ahead_of_it_that_it_did_not_wait_for_before_it_let_go():
+    told = "_copy_soon reads before it waits what _copy_duly writes"
+    chain = ((_copy_duly, (1, 0)), (_copy_duly, (3, 0)))
+    assert races((_write, (0,)), *chain, (_copy_soon, (2, 1))) == [told]
+    last = (_copy_and_let_go_late, (3, 0))
+    assert races((_write, (0,)), chain[0], last, (_copy_soon, (2, 1))) == []
+    assert races((_write, (0,)), chain[0], last, (_copy_soon, (2, 3))) == [
+        "_copy_soon reads before it waits what _copy_and_let_go_late writes"
+    ]
+
+
+def test_a_launch_that_is_not_early_waits_for_all():
+    assert races((_copy_duly, (1, 0)), (_write, (3,)), (_copy_soon, (2, 1))) == []
+    with early_starts() as starts:
+        first, second, other = (torch.zeros(NUMBERS, dtype=torch.int32) for _ in range(3))
+        _copy_duly[(1,)](second, first, launch_pdl=True)
+        torch.add(first, 1, out=other)
+        _copy_soon[(1,)](first, second, launch_pdl=True)
+    assert starts.races == [] and starts.early_kernels == {"_copy_duly", "_copy_soon"}
+
+
+def test_who_writes_before_waiting_spoils_what_others_read():
+    assert races((_copy_duly, (1, 0)), (_write_soon, (0,))) == [
+        "_write_soon writes before it waits what _copy_duly uses"
+    ]
+    assert races((_copy_duly, (1, 0)), (_write_soon, (1,))) == [
+        "_write_soon writes before it waits what _copy_duly uses"
+    ]
+    assert races((_copy_duly, (1, 0)), (_write_soon, (2,))) == []
+
+
+def test_who_never_waits_is_told_of():
+    [told] = races((_never_waits, (0,)))
+    assert told.startswith("_never_waits never waits")
