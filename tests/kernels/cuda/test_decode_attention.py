@@ -143,6 +143,9 @@ def test_heads_as_the_projection_left_them(
     table, context_lens = on_device(case.batch.page_tables[1]), on_device(case.batch.context_lens)
     found = []
     for is_fresh in (True, False):
+        workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, DEVICE)
+        plan = DecodePlan.of(PlanKind(num_kv_heads, window), len(lens), DEVICE)
+        plan.make(context_lens)  # read before a program waits, so other launches must lie between
         keys, values = on_device(case.pages.keys, dtype), on_device(case.pages.values, dtype)
         queries, out = (poisoned((len(lens), num_heads, head_dim), dtype) for _ in range(2))
         if not is_fresh:
@@ -151,9 +154,6 @@ def test_heads_as_the_projection_left_them(
             turned = (fresh.cosines, fresh.sines, interleaved, norms, positions, entries, context_lens, table)
             rope_write(queries, keys, values, x, *turned)
             queries[0] = 0
-        workspace = decode_workspace(len(lens), num_heads, num_kv_heads, head_dim, DEVICE)
-        plan = DecodePlan.of(PlanKind(num_kv_heads, window), len(lens), DEVICE)
-        plan.make(context_lens)
         where = (out, queries, keys, values, table, plan, SCALE, workspace)
         decode_attention(*where, tile=tile, fresh=fresh if is_fresh else None, page_tiles=PageTiles(keys, values))
         found.append([to_numpy(tensor) for tensor in (keys, values, out)])

@@ -1,16 +1,16 @@
-"""Races of kernels that start early, looked for where all are interpreted one after the other.
+"""Races, looked for where programs are interpreted one after the other: on a GPU they show once in a while, if at all.
 
-A kernel that is launched early runs beside those ahead of it until it waits, and the one behind it may start as soon as
-its programs have all said so. Here every access to memory is noted. One before the wait that touches what a kernel
-which may still be at work writes, or writes what that one touches, is a race: on a GPU it shows once in a while, if at
-all. What follows an atomic operation is left out, since such operations are how two kernels side by side agree.
+Every access to memory is noted. Two programs of a launch meet if one writes what the other reads or writes. And a
+kernel that is launched early runs beside those ahead of it until it waits, while the one behind it may start as soon as
+its programs have all said so: it meets them if before its wait it touches what one of them writes, or writes what one
+touches. What follows an atomic operation in a program is left out, since such operations are how programs agree.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ MODULES = (
     shared_attention,
     small_linear,
 )
-CELL = 2  # bytes: as fine as accesses are told apart
+CELL = 1  # bytes: as fine as accesses are told apart
 
 Cells = np.ndarray
 
@@ -64,6 +64,38 @@ class Accesses:
 
 
 @dataclass(eq=False)
+class OfPrograms:
+    """Cells that each program of a launch touched."""
+
+    pieces: list[tuple[int, Cells]] = field(default_factory=list)
+
+    def add(self, program: int, accesses: Accesses) -> None:
+        if accesses.pieces:
+            self.pieces.append((program, accesses.cells()))
+
+    def cells(self) -> tuple[Cells, Cells]:
+        """And whose they are."""
+        if not self.pieces:
+            return np.zeros(0, int), np.zeros(0, int)
+        owners = [np.full(len(cells), program) for program, cells in self.pieces]
+        return np.concatenate([cells for _, cells in self.pieces]), np.concatenate(owners)
+
+    def meet(self, readers: OfPrograms) -> bool:
+        """Of writers: whether one meets another of them, or a reader that is not itself."""
+        cells, owners = self.cells()
+        order = np.argsort(cells, kind="stable")
+        cells, owners = cells[order], owners[order]
+        if len(np.unique(cells)) < len(cells):  # a program has each cell once
+            return True
+        read, by = readers.cells()
+        places = np.searchsorted(cells, read)
+        is_written = (
+            (places < len(cells)) & (cells[np.minimum(places, len(cells) - 1)] == read) if len(cells) else read < 0
+        )
+        return bool((owners[places[is_written]] != by[is_written]).any())
+
+
+@dataclass(eq=False)
 class AtWork:
     """A kernel that may not have ended, and what it reads and writes: before its wait, and in all."""
 
@@ -73,19 +105,23 @@ class AtWork:
     writes: Accesses = field(default_factory=Accesses)
     early_reads: Accesses = field(default_factory=Accesses)
     early_writes: Accesses = field(default_factory=Accesses)
+    readers: OfPrograms = field(default_factory=OfPrograms)
+    writers: OfPrograms = field(default_factory=OfPrograms)
     num_waits: int = 0
     lets_go_before_waiting: bool = False
 
 
-class EarlyStarts(TorchFunctionMode):
+class Races(TorchFunctionMode):
     """Notes launches while it lasts; torch's own are such as wait for all before them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.races: list[str] = []
+        self.found: list[str] = []
         self.early_kernels: set[str] = set()
         self._at_work: list[AtWork] = []
         self._now: AtWork | None = None
+        self._num_programs = 0
+        self._reads, self._writes = Accesses(), Accesses()  # of the program that runs
         self._has_waited = self._has_agreed = False
 
     def __torch_function__(
@@ -106,13 +142,23 @@ class EarlyStarts(TorchFunctionMode):
     @contextmanager
     def launch(self, name: str, is_early: bool) -> Iterator[None]:
         self._now = AtWork(name, is_early)
+        self._num_programs = 0
         yield
+        self.program()
         now, self._now = self._now, None
+        if now.writers.meet(now.readers):
+            self.found.append(f"programs of {now.name} meet")
         if now.is_early:
-            self._look_for_races(now)
+            self._look_for_early_races(now)
         self._take(now)
 
     def program(self) -> None:
+        """Another begins, or the last has ended."""
+        assert self._now is not None
+        self._now.readers.add(self._num_programs, self._reads)
+        self._now.writers.add(self._num_programs, self._writes)
+        self._reads, self._writes = Accesses(), Accesses()
+        self._num_programs += 1
         self._has_waited = self._has_agreed = False
 
     def wait(self) -> None:
@@ -124,17 +170,17 @@ class EarlyStarts(TorchFunctionMode):
         assert self._now is not None
         self._now.lets_go_before_waiting |= not self._has_waited
 
-    def _look_for_races(self, now: AtWork) -> None:
+    def _look_for_early_races(self, now: AtWork) -> None:
         self.early_kernels.add(now.name)
         if not now.num_waits:
-            self.races.append(f"{now.name} never waits: who waits for it need not find what came before it done")
+            self.found.append(f"{now.name} never waits: who waits for it need not find what came before it done")
         early_reads, early_writes = now.early_reads.cells(), now.early_writes.cells()
         for other in self._at_work:
             reads, writes = other.reads.cells(), other.writes.cells()
             if np.isin(early_reads, writes).any():
-                self.races.append(f"{now.name} reads before it waits what {other.name} writes")
+                self.found.append(f"{now.name} reads before it waits what {other.name} writes")
             if np.isin(early_writes, writes).any() or np.isin(early_writes, reads).any():
-                self.races.append(f"{now.name} writes before it waits what {other.name} uses")
+                self.found.append(f"{now.name} writes before it waits what {other.name} uses")
 
     def _take(self, now: AtWork) -> None:
         """Whoever comes next may meet it, and with it those that it had not waited for when it let the next one go."""
@@ -144,77 +190,84 @@ class EarlyStarts(TorchFunctionMode):
 
     def read(self, pointers: Any, mask: Any) -> None:
         if self._now is not None and not self._has_agreed:
-            self._note(pointers, mask, self._now.reads, self._now.early_reads)
+            self._note(pointers, mask, self._reads, self._now.reads, self._now.early_reads)
 
     def write(self, pointers: Any, mask: Any) -> None:
         if self._now is not None and not self._has_agreed:
-            self._note(pointers, mask, self._now.writes, self._now.early_writes)
+            self._note(pointers, mask, self._writes, self._now.writes, self._now.early_writes)
 
     def agree(self) -> None:
         self._has_agreed = True
 
-    def _note(self, pointers: Any, mask: Any, always: Accesses, early: Accesses) -> None:
+    def _note(self, pointers: Any, mask: Any, own: Accesses, always: Accesses, early: Accesses) -> None:
         num_bytes = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        always.add(pointers.data, mask.data, num_bytes)
-        if not self._has_waited:
-            early.add(pointers.data, mask.data, num_bytes)
+        for accesses in (own, always) if self._has_waited else (own, always, early):
+            accesses.add(pointers.data, mask.data, num_bytes)
+
+
+@pytest.fixture(autouse=True)
+def races(order: None) -> Iterator[Races | None]:
+    """On a GPU compute-sanitizer looks for some of them."""
+    with nullcontext() if torch.cuda.is_available() else noting() as noted:
+        yield noted
+    assert noted is None or not noted.found, "; ".join(sorted(set(noted.found)))
 
 
 @contextmanager
-def early_starts() -> Iterator[EarlyStarts]:
+def noting() -> Iterator[Races]:
     """Kernels take the ways that they take on a GPU, as far as they start early there."""
-    starts = EarlyStarts()
+    noted = Races()
     stand_ins = {
         "LAUNCHES_EARLY": True,
-        "wait_for_earlier": lambda _early: starts.wait(),
-        "launch_dependents": lambda _early: starts.let_go(),
+        "wait_for_earlier": lambda _early: noted.wait(),
+        "launch_dependents": lambda _early: noted.let_go(),
         "fetch": lambda _pointers: None,  # into the second cache, which sees every write
     }
-    with pytest.MonkeyPatch.context() as patch, starts:
+    with pytest.MonkeyPatch.context() as patch, noted:
         for module, (name, stand_in) in itertools.product(MODULES, stand_ins.items()):
             if hasattr(module, name):
                 patch.setattr(module, name, stand_in)
         patch.setitem(overlap.EARLY_LAUNCH, "launch_pdl", True)
-        _note_launches(starts, patch)
-        _note_accesses(starts, patch)
-        yield starts
+        _note_launches(noted, patch)
+        _note_accesses(noted, patch)
+        yield noted
 
 
-def _note_launches(starts: EarlyStarts, patch: pytest.MonkeyPatch) -> None:
+def _note_launches(noted: Races, patch: pytest.MonkeyPatch) -> None:
     run, set_place = GridExecutor.__call__, interpreter_builder.set_grid_idx
 
     def run_noted(executor: Any, *args: Any, **named: Any) -> None:
-        with starts.launch(executor.fn.__name__, bool(named.get("launch_pdl"))):
+        with noted.launch(executor.fn.__name__, bool(named.get("launch_pdl"))):
             run(executor, *args, **named)
 
     def new_program(*place: int) -> None:
-        starts.program()
+        noted.program()
         set_place(*place)
 
     patch.setattr(GridExecutor, "__call__", run_noted)
     patch.setattr(interpreter_builder, "set_grid_idx", new_program)
 
 
-def _note_accesses(starts: EarlyStarts, patch: pytest.MonkeyPatch) -> None:
+def _note_accesses(noted: Races, patch: pytest.MonkeyPatch) -> None:
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
     def noted_load(builder: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        starts.read(pointers, mask)
+        noted.read(pointers, mask)
         return load(builder, pointers, mask, *rest, **named)
 
     def noted_store(builder: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        starts.write(pointers, mask)
+        noted.write(pointers, mask)
         return store(builder, pointers, values, mask, *rest)
 
     patch.setattr(InterpreterBuilder, "create_masked_load", noted_load)
     patch.setattr(InterpreterBuilder, "create_masked_store", noted_store)
     for name in ("create_atomic_rmw", "create_atomic_cas"):
-        patch.setattr(InterpreterBuilder, name, _agreeing(starts, getattr(InterpreterBuilder, name)))
+        patch.setattr(InterpreterBuilder, name, _agreeing(noted, getattr(InterpreterBuilder, name)))
 
 
-def _agreeing(starts: EarlyStarts, operation: Callable[..., Any]) -> Callable[..., Any]:
+def _agreeing(noted: Races, operation: Callable[..., Any]) -> Callable[..., Any]:
     def agree(*args: Any) -> Any:
-        starts.agree()
+        noted.agree()
         return operation(*args)
 
     return agree
