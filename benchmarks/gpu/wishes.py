@@ -66,16 +66,19 @@ def sampling_of(num_requests: int, num_tokens: int, wishes: dict[str, Any], num_
     ]
 
 
-def step_seconds(llm: LLM, num_requests: int, num_tokens: int, repeats: int) -> dict[tuple[str, int], float]:
+def step_seconds(
+    llm: LLM, num_requests: int, num_tokens: int, repeats: int, prompt_tokens: int = 128, warm_ups: int = 1
+) -> dict[tuple[str, int], float]:
     """By way and number of requests that ask for it: the least time of a decoding step."""
-    prompts = [request.prompt_token_ids for request in decode256(num_requests, llm.engine.loop.vocab_size)]
+    requests = decode256(num_requests, llm.engine.loop.vocab_size)
+    prompts = [request.prompt_token_ids[:prompt_tokens] for request in requests]
     found: dict[tuple[str, int], list[float]] = {}
-    for turn in range(1 + repeats):  # the first builds kernels and graphs
+    for turn in range(warm_ups + repeats):  # the first build kernels and graphs
         of_prompts = seconds_of(llm, prompts, sampling_of(num_requests, 1, {}, 0))
         for way, num_asking in itertools.product(WAYS, (num_requests, 1)):
             length = min(num_tokens, MOST_SLOW_TOKENS) if way == SLOW else num_tokens
             seconds = seconds_of(llm, prompts, sampling_of(num_requests, length, WAYS[way], num_asking))
-            if turn:
+            if turn >= warm_ups:
                 found.setdefault((way, num_asking), []).append((seconds - of_prompts) / (length - 1))
     return {key: min(seconds) for key, seconds in found.items()}
 
