@@ -9,9 +9,11 @@ touches. What follows an atomic operation in a program is left out, since such o
 from __future__ import annotations
 
 import itertools
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,79 +22,60 @@ import torch
 from torch.overrides import TorchFunctionMode
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, interpreter_builder
 
-from pagoda.kernels.cuda import (
-    activation,
-    decode_attention,
-    narrow_linear,
-    norm,
-    overlap,
-    rope_write,
-    row_linear,
-    shared_attention,
-    small_linear,
-)
+from pagoda.kernels import cuda
+from pagoda.kernels.cuda import overlap
 from tests.kernels.cuda.fences import _is_new
 
-MODULES = (
-    activation,
-    decode_attention,
-    narrow_linear,
-    norm,
-    overlap,
-    rope_write,
-    row_linear,
-    shared_attention,
-    small_linear,
-)
-CELL = 1  # bytes: as fine as accesses are told apart
+MODULES = [import_module(f"{cuda.__name__}.{module.name}") for module in pkgutil.iter_modules(cuda.__path__)]
 
-Cells = np.ndarray
+Places = np.ndarray
+"""Addresses of bytes."""
 
 
 @dataclass(eq=False)
 class Accesses:
-    """Cells of memory, gathered piece by piece."""
+    """Gathered piece by piece."""
 
-    pieces: list[Cells] = field(default_factory=list)
+    pieces: list[Places] = field(default_factory=list)
 
     def add(self, pointers: np.ndarray, mask: np.ndarray, num_bytes: int) -> None:
-        first = pointers[np.broadcast_to(mask, pointers.shape)].astype(np.int64) // CELL
-        self.pieces.extend(first + place for place in range(-(-num_bytes // CELL)))
+        first = pointers[np.broadcast_to(mask, pointers.shape)].astype(np.int64)
+        self.pieces.extend(first + place for place in range(num_bytes))
 
-    def cells(self) -> Cells:
+    def places(self) -> Places:
         return np.unique(np.concatenate([piece.ravel() for piece in self.pieces])) if self.pieces else np.zeros(0, int)
 
 
 @dataclass(eq=False)
 class OfPrograms:
-    """Cells that each program of a launch touched."""
+    """What each program of a launch touched."""
 
-    pieces: list[tuple[int, Cells]] = field(default_factory=list)
+    pieces: list[tuple[int, Places]] = field(default_factory=list)
 
     def add(self, program: int, accesses: Accesses) -> None:
         if accesses.pieces:
-            self.pieces.append((program, accesses.cells()))
+            self.pieces.append((program, accesses.places()))
 
-    def cells(self) -> tuple[Cells, Cells]:
+    def places(self) -> tuple[Places, Places]:
         """And whose they are."""
         if not self.pieces:
             return np.zeros(0, int), np.zeros(0, int)
-        owners = [np.full(len(cells), program) for program, cells in self.pieces]
-        return np.concatenate([cells for _, cells in self.pieces]), np.concatenate(owners)
+        owners = [np.full(len(own), program) for program, own in self.pieces]
+        return np.concatenate([own for _, own in self.pieces]), np.concatenate(owners)
 
     def meet(self, readers: OfPrograms) -> bool:
         """Of writers: whether one meets another of them, or a reader that is not itself."""
-        cells, owners = self.cells()
-        order = np.argsort(cells, kind="stable")
-        cells, owners = cells[order], owners[order]
-        if len(np.unique(cells)) < len(cells):  # a program has each cell once
+        written, owners = self.places()
+        if not len(written):
+            return False
+        order = np.argsort(written, kind="stable")
+        written, owners = written[order], owners[order]
+        if (written[1:] == written[:-1]).any():  # a program has each place once
             return True
-        read, by = readers.cells()
-        places = np.searchsorted(cells, read)
-        is_written = (
-            (places < len(cells)) & (cells[np.minimum(places, len(cells) - 1)] == read) if len(cells) else read < 0
-        )
-        return bool((owners[places[is_written]] != by[is_written]).any())
+        read, by = readers.places()
+        found = np.minimum(np.searchsorted(written, read), len(written) - 1)
+        is_written = written[found] == read
+        return bool((owners[found[is_written]] != by[is_written]).any())
 
 
 @dataclass(eq=False)
@@ -174,9 +157,9 @@ class Races(TorchFunctionMode):
         self.early_kernels.add(now.name)
         if not now.num_waits:
             self.found.append(f"{now.name} never waits: who waits for it need not find what came before it done")
-        early_reads, early_writes = now.early_reads.cells(), now.early_writes.cells()
+        early_reads, early_writes = now.early_reads.places(), now.early_writes.places()
         for other in self._at_work:
-            reads, writes = other.reads.cells(), other.writes.cells()
+            reads, writes = other.reads.places(), other.writes.places()
             if np.isin(early_reads, writes).any():
                 self.found.append(f"{now.name} reads before it waits what {other.name} writes")
             if np.isin(early_writes, writes).any() or np.isin(early_writes, reads).any():
