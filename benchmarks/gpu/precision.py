@@ -51,7 +51,8 @@ def captured_logits() -> Iterator[list[np.ndarray]]:
 
 
 def of_pagoda(path: Path, token_ids: list[int], dtype: str) -> np.ndarray:
-    with LLM(path, device="cuda", dtype=dtype, max_model_len=2048, max_num_seqs=64, block_size=64) as llm:
+    sizes = {"max_model_len": 2048, "max_num_seqs": 64, "block_size": 64, "num_pages": 256}
+    with LLM(path, device="cuda", dtype=dtype, **sizes) as llm:
         sampling = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
         with captured_logits() as captured:
             llm.generate([token_ids], sampling, use_tqdm=False)
