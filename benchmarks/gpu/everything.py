@@ -92,7 +92,7 @@ def all_parts(model: Path | None) -> list[Part]:
         Part("deterministic", ours("run", *costs), 110, is_timed=True, num_lines=5),
         Part("memory", ours("memory"), 70, is_timed=True, num_lines=34),
         Part("start", ours("start"), 60, is_timed=True, num_lines=6),
-        Part("wishes", ours("wishes"), 120, is_timed=True, num_lines=11),
+        Part("wishes", ours("wishes"), 120, is_timed=True, num_lines=17),
         Part("attention", ours("attention_peers"), 120, is_timed=True, num_lines=20),
     ]
 

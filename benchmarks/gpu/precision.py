@@ -20,7 +20,7 @@ import torch
 from benchmarks.cpu.prose import language_reference
 from benchmarks.report import print_table
 from pagoda import LLM, SamplingParams
-from pagoda.executor.cuda import host_draws
+from pagoda.executor.cuda import prompt_scores
 
 
 def of_transformers(path: Path, token_ids: list[int], dtype: torch.dtype) -> np.ndarray:
@@ -35,19 +35,19 @@ def of_transformers(path: Path, token_ids: list[int], dtype: torch.dtype) -> np.
 
 @contextmanager
 def captured_logits() -> Iterator[list[np.ndarray]]:
-    """What the executor hands over to be scored."""
+    """What the executor scores prompts by."""
     captured: list[np.ndarray] = []
-    usual = host_draws.prompt_logprobs
+    usual = prompt_scores.score_tokens
 
-    def keep(logits: np.ndarray, *others: Any) -> Any:
-        captured.append(logits)
-        return usual(logits, *others)
+    def keep(scores: torch.Tensor, logits: torch.Tensor, *others: Any) -> None:
+        captured.append(logits.float().cpu().numpy())
+        usual(scores, logits, *others)
 
-    host_draws.prompt_logprobs = keep
+    prompt_scores.score_tokens = keep
     try:
         yield captured
     finally:
-        host_draws.prompt_logprobs = usual
+        prompt_scores.score_tokens = usual
 
 
 def of_pagoda(path: Path, token_ids: list[int], dtype: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What it costs a batch that its requests ask for more than the best token: penalties, masks, log-probabilities.
 
-python -m benchmarks.gpu.wishes [--shape 8b|0.6b] [--requests 256] [--tokens 256] [--repeats 2]
+python -m benchmarks.gpu.wishes [--shape 8b|0.6b] [--requests 256] [--tokens 256] [--prompt 2048] [--repeats 2]
 
 Every way is run with the same requests, in turns. `one of them` asks for a way in a single request of the batch: what
 all others pay for it. The last way is drawn on the host, as all others behind the filters were before they had kernels.
@@ -41,6 +41,11 @@ WAYS: dict[str, dict[str, Any]] = {
         "logit_bias": {5: 1.0},
     },
     "typical_p, on the host": {"temperature": 0.8, "typical_p": 0.9},
+}
+PROMPT_WAYS: dict[str, dict[str, Any]] = {
+    "no scores": {},
+    "of its tokens": {"prompt_logprobs": 0},
+    "and the best 20": {"prompt_logprobs": 20},
 }
 SLOW = "typical_p, on the host"
 MOST_SLOW_TOKENS = 8
@@ -83,6 +88,18 @@ def step_seconds(
     return {key: min(seconds) for key, seconds in found.items()}
 
 
+def prompt_seconds(llm: LLM, num_tokens: int, repeats: int) -> dict[str, float]:
+    """Of one prompt and the token after it, with and without scores: the least of some times."""
+    [request] = decode256(1, llm.engine.loop.vocab_size)
+    own = request.prompt_token_ids
+    prompt = [own[place % len(own)] for place in range(num_tokens)]
+    found = {}
+    for name, wishes in PROMPT_WAYS.items():
+        sampling = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False, **wishes)
+        found[name] = min(seconds_of(llm, [prompt], [sampling]) for _ in range(1 + repeats))
+    return found
+
+
 def table_of(found: dict[tuple[str, int], float], num_requests: int) -> list[list[str]]:
     plain = found["greedy", num_requests]
     return [
@@ -100,6 +117,7 @@ def main() -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), default="8b")
     parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=256, help="of each answer")
+    parser.add_argument("--prompt", type=int, default=2048, help="tokens of the prompt that is scored")
     parser.add_argument("--repeats", type=int, default=2, help="runs that count, of which the best is shown")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -107,9 +125,12 @@ def main() -> int:
         sizes = {"max_model_len": 4096, "max_num_seqs": args.requests, "block_size": 64}
         with LLM(path, device="cuda", load_format="dummy", **sizes) as llm:
             found = step_seconds(llm, args.requests, args.tokens, args.repeats)
+            of_prompt = prompt_seconds(llm, args.prompt, args.repeats)
     header = ["milliseconds a step", "all of them", "of greedy", "one of them", "of greedy"]
     title = f"{args.shape}: {args.requests} requests, 128 in, {args.tokens} out"
     print_table(title, header, table_of(found, args.requests))
+    lines = [[way, *texts_of(seconds, of_prompt["no scores"])] for way, seconds in of_prompt.items()]
+    print_table(f"{args.shape}: a prompt of {args.prompt:,} tokens", ["scores", "milliseconds", "of none"], lines)
     return 0
 
 

@@ -18,6 +18,7 @@ from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts, DeviceSizes, RowParts
+from pagoda.executor.cuda.prompt_scores import PromptScorer
 from pagoda.executor.cuda.recording import record
 from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.executor.memory import FLOAT32_BYTES, FixedCosts, MemoryPlan
@@ -153,8 +154,10 @@ class CudaBuilder:
         sharing = None
         if not self._groups[0].window and not self._deterministic:
             sharing = PageSharing(sizes.max_num_seqs, max_model_len, sizes.page_size, device)
-        draws = DeviceDraws(sizes.max_num_seqs, self._model.config.vocab_size, of_rows.rows.token_ids)
-        return DeviceParts(program, pages, of_rows, sharing, draws, Returns(2 * sizes.max_num_seqs, device))
+        most, vocab_size = sizes.max_num_seqs, self._model.config.vocab_size
+        draws = DeviceDraws(most, vocab_size, of_rows.rows.token_ids)
+        prompt_scores = PromptScorer(sizes.max_tokens, most, vocab_size, device)
+        return DeviceParts(program, pages, of_rows, sharing, draws, prompt_scores, Returns(2 * most, device))
 
     def _row_parts(self, device: torch.device, sizes: DeviceSizes, max_model_len: int) -> RowParts:
         most = sizes.max_num_seqs

@@ -15,8 +15,6 @@ class HostCounts:
 
     num_tokens: IntArray
     num_computed: IntArray
-    num_prompt_tokens: IntArray
-    num_prompt_logprobs: IntArray
     num_scores: IntArray
     """Of rows that the device scores: one more than it lists; 0 for others."""
     kinds: IntArray
@@ -27,4 +25,4 @@ class HostCounts:
         def zeros() -> IntArray:
             return np.zeros(num_rows, np.int32)
 
-        return cls(zeros(), zeros(), zeros(), zeros(), zeros(), zeros())
+        return cls(zeros(), zeros(), zeros(), zeros())

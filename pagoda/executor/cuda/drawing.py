@@ -13,8 +13,8 @@ from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
-from pagoda.kernels.cuda.sampling_rules import DrawingRows
-from pagoda.kernels.cuda.sampling_scores import BEST_SCORES, BEST_TOKENS, SCORES_WIDTH, score_scratch, score_tokens
+from pagoda.kernels.cuda.sampling_rules import NUM_SCORES, DrawingRows
+from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, logprobs_of, score_scratch, score_tokens
 from pagoda.kernels.sampling import Draws, TokenLogprobs
 
 
@@ -89,7 +89,8 @@ class DeviceDraws:
                 own = self._rules.shaped(own, DrawingRows(drawing.rows[part], positions))
             self._draw(token_ids[part], is_broken[part], own, kind, part, positions)
         if kind >= DrawKind.SCORED:
-            score_tokens(self._scores[:count], logits, token_ids, drawing.rows, self._rules.records, self._scratch)
+            num_scores = self._rules.records[:, NUM_SCORES.value]
+            score_tokens(self._scores[:count], logits, token_ids, drawing.rows, num_scores, self._scratch)
 
     def fetch_scores(self, count: int) -> int:
         """Begin to copy those of so many rows; to be asked for by the number that comes back."""
@@ -98,17 +99,7 @@ class DeviceDraws:
     def scores(self, turn: int, num_scores: IntArray) -> TokenLogprobs:
         """Of the rows that want any; num_scores[r] is what the record of row r says."""
         numbers = self._returns.wait(turn, len(num_scores) * SCORES_WIDTH).reshape(-1, SCORES_WIDTH)
-        (rows,) = num_scores.nonzero()
-        own = numbers[rows]
-        reals, best = own.view(np.float32), slice(BEST_TOKENS.value, BEST_SCORES.value)
-        return TokenLogprobs(
-            rows=rows.astype(np.int32),
-            chosen=reals[:, 0],
-            ranks=own[:, 1],
-            num_top=num_scores[rows] - 1,
-            top_token_ids=own[:, best],
-            top_values=reals[:, BEST_SCORES.value :],
-        )
+        return logprobs_of(numbers, num_scores)
 
     def _draw(
         self,

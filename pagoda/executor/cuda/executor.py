@@ -6,6 +6,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,12 +22,12 @@ from pagoda.executor.cuda.host_draws import HostDraws
 from pagoda.executor.cuda.inputs import num_decoding
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
 from pagoda.executor.cuda.prompt_graphs import PromptGraphs
+from pagoda.executor.cuda.prompt_scores import Scoring
 from pagoda.executor.cuda.wishes import DrawKind, Wishes
 from pagoda.executor.logprobs import logprobs_by_entry
 from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
 from pagoda.kernels.base import FloatArray, StoredWeight, Weight
-from pagoda.kernels.cuda.batch import DeviceBatch
 from pagoda.kernels.cuda.shared_attention import SharedRows
 from pagoda.kernels.sampling import SampledTokens, SamplingBatch
 
@@ -46,6 +47,7 @@ class UnderWay:
     turn: int = 0
     num_outcomes: int = 0
     scored: Scored | None = None
+    prompts: Scoring | None = None
     result: StepResult | None = None
 
 
@@ -77,6 +79,7 @@ class CudaExecutor:
         self._pages = parts.pages
         self._sharing = parts.sharing
         self._draws = parts.draws
+        self._prompt_scores = parts.prompt_scores
         self._device = device
         self._memory = memory
         self._end_token_ids = tuple(end_token_ids)
@@ -146,7 +149,8 @@ class CudaExecutor:
         if step.scored is not None:
             found = self._draws.scores(step.scored.turn, step.scored.num_scores)
             logprobs = logprobs_by_entry(SampledTokens(token_ids, found), step.asked.drawing)
-        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, logprobs, broken=broken)
+        prompts = {} if step.prompts is None else self._prompt_scores.found(step.prompts)
+        return StepResult(step.plan.step_id, step.asked.num_new, token_ids, logprobs, prompts, broken)
 
     def allocated_bytes(self) -> dict[str, int]:
         """By line of `MemoryPlan`. The libraries' is what the device has lost since the start beyond the others."""
@@ -170,24 +174,24 @@ class CudaExecutor:
             if row in counts.occupied:  # a row may start and stop between two plans that reach us
                 counts.occupied.remove(row)
                 self._host_draws.remove(row)
+                self._prompt_scores.stop(row)
                 self._pooler.stop(row)
         if plan.page_copies:
             self._pages.copy(plan.page_copies)
         for start, payload in in_order(plan.started, payloads):
             self._rows.start(start, payload)
             self._pooler.start(start.row, payload)
-            row, sampling = start.row, payload.sampling
+            row = start.row
             counts.occupied.add(row)
             counts.num_tokens[row] = len(payload.token_ids)
             counts.num_computed[row] = start.num_computed
-            counts.num_prompt_tokens[row] = payload.num_prompt_tokens
-            counts.num_prompt_logprobs[row] = -1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs
             if self._sharing is not None:
                 self._sharing.start(start)
             wishes = Wishes.of(payload, self._end_token_ids, self._draws.vocab_size)
             counts.kinds[row], counts.num_scores[row] = wishes.kind, wishes.num_scores
             self._host_draws.add(start, payload, wishes)
             self._draws.start(row, wishes)
+            self._prompt_scores.start(row, payload)
         for update in plan.table_updates:
             self._rows.update_table(update)
             if self._sharing is not None:
@@ -288,22 +292,22 @@ class CudaExecutor:
         self._program.prepare(batch)
         self._prompt_graphs.run(batch, self._inputs.with_padding(batch, size))
         num_drawing = len(asked.drawing)
-        scores = self._host_draws.score_prompts(counts, asked, num_tokens, self._logits_of(batch))
+        logits_of = partial(self._program.logits, batch)
+        prompts = self._prompt_scores.score(asked, counts.num_computed, num_tokens, logits_of)
         hidden = self._program.hidden(batch) if self._pooler else None
         logprobs: Logprobs = {}
         if num_drawing:
-            logprobs = self._choose(asked, self._program.logits(batch, self._inputs.logit_tokens(num_drawing)))
+            logprobs = self._choose(asked, logits_of(self._inputs.logit_tokens(num_drawing)))
         pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
         counts.num_tokens[asked.drawers] += 1
         turn = self._returns.fetch(self._inputs.outcomes(num_drawing))
-        step = UnderWay(plan, asked, turn, num_drawing, self._scored(asked))
+        step = UnderWay(plan, asked, turn, num_drawing, self._scored(asked), prompts)
         self._prompt_graphs.capture_due()
-        if logprobs or scores or pooled:
+        if logprobs or pooled:
             done = self._wait_for(step)
-            logprobs |= done.logprobs
-            return UnderWay(plan, result=replace(done, logprobs=logprobs, prompt_logprobs=scores, pooled=pooled))
+            return UnderWay(plan, result=replace(done, logprobs=logprobs | done.logprobs, pooled=pooled))
         return step
 
     def _groups_of(self, decoding: Rows) -> list[tuple[Rows, int]]:
@@ -339,19 +343,3 @@ class CudaExecutor:
     def _pool(self, plan: StepPlan, asked: Asked, hidden: FloatArray) -> dict[int, FloatArray]:
         starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)
         return self._pooler.take(asked.rows, plan.draws, starts, hidden)
-
-    def _logits_of(self, batch: DeviceBatch) -> Callable[[IntArray], np.ndarray]:
-        def logits(tokens: IntArray) -> np.ndarray:
-            """On the host, for any number of tokens of the step."""
-            most = self._program.max_logits
-            parts = [
-                self._program.logits(batch, torch.from_numpy(tokens[first : first + most]).to(self._device))
-                .float()
-                .cpu()
-                .numpy()
-                .copy()
-                for first in range(0, len(tokens), most)
-            ]
-            return np.concatenate(parts)
-
-        return logits

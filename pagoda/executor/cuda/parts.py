@@ -11,6 +11,7 @@ from pagoda.executor.cuda.drawing import DeviceDraws
 from pagoda.executor.cuda.inputs import StepInputs
 from pagoda.executor.cuda.mailbox import Returns
 from pagoda.executor.cuda.pages import DevicePages
+from pagoda.executor.cuda.prompt_scores import PromptScorer
 from pagoda.executor.cuda.sharing import PageSharing
 from pagoda.kernels.cuda.attention import Attention
 from pagoda.kernels.cuda.counting import bytes_of
@@ -55,18 +56,20 @@ class DeviceParts:
     sharing: PageSharing | None
     """None: the model has no layers that see everything, or nothing may depend on who shares what."""
     draws: DeviceDraws
+    prompt_scores: PromptScorer
     returns: Returns
 
     def lines(self) -> dict[str, int]:
         """By line: what its owners hold on the device."""
         sharing = 0 if self.sharing is None else self.sharing.num_bytes
-        others = {"draws": self.draws.num_bytes, "sharing": sharing}
+        others = {"draws": self.draws.num_bytes + self.prompt_scores.num_bytes, "sharing": sharing}
         return self.program.lines() | {"pages": self.pages.num_bytes()} | others | self.of_rows.lines()
 
     @property
     def num_host_bytes(self) -> int:
         """Pinned in main memory, for copies."""
-        owners = (self.of_rows.rows, self.of_rows.inputs, self.draws, self.returns, self.sharing)
+        of_rows = (self.of_rows.rows, self.of_rows.inputs, self.sharing)
+        owners = (*of_rows, self.draws, self.prompt_scores, self.returns)
         return sum(owner.num_host_bytes for owner in owners if owner is not None)
 
 

@@ -1,21 +1,23 @@
-"""Log-probabilities and ranks of drawn tokens, and the best tokens of their rows, where the rows' records ask for them.
+"""Log-probabilities and ranks of tokens, drawn ones or those of a prompt, and the best tokens beside them.
 
 Every row is read once, in chunks: each gives its largest logit, its sum of exponentials, how many of its tokens rank
-before the drawn one, and its best tokens. A program a row then puts the chunks together. All sums are in float64, and
-cut in the same way whatever runs beside a row.
+before the one in question, and its best tokens. A program a row then puts the chunks together. All sums are in float64,
+and cut in the same way whatever runs beside a row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 
 from pagoda.core.sampling_params import MAX_LOGPROBS
 from pagoda.kernels.cuda.sampling_candidates import flip, key_to_float
-from pagoda.kernels.cuda.sampling_rules import NUM_SCORES
+from pagoda.kernels.sampling import TokenLogprobs
 
 CHUNK = 4096
 MOST_BEST = tl.constexpr(MAX_LOGPROBS)
@@ -55,19 +57,20 @@ def score_tokens(
     logits: torch.Tensor,
     token_ids: torch.Tensor,
     rows: torch.Tensor,
-    records: torch.Tensor,
+    num_scores: torch.Tensor,
     scratch: ScoreScratch,
 ) -> None:
-    """scores[r] of [R, SCORES_WIDTH] int32 for the token_ids[r] that were drawn from logits[r] of [R, V].
+    """scores[r] of [R, SCORES_WIDTH] int32 for token_ids[r] under logits[r] of [R, V], as num_scores[rows[r]] asks: 0
+    for none, else one more than there are best tokens to be listed.
 
-    `rows` and `records` are those of shape_logits; a row that asks for none is left alone, and so is what lies behind
-    as many of the best tokens as it asks for.
+    A row of -1 asks for none. Whoever asks for none is left alone, and so is what lies behind as many of the best
+    tokens as are asked for.
     """
     num_rows, vocab_size = logits.shape
     num_chunks = triton.cdiv(vocab_size, CHUNK)
     assert logits.stride(1) == 1 and scores.is_contiguous()
     assert num_rows <= len(scratch.largest) and num_chunks == scratch.largest.shape[1]
-    common = (logits, logits.stride(0), vocab_size, token_ids, rows, records, records.stride(0))
+    common = (logits, logits.stride(0), vocab_size, token_ids, rows, num_scores, num_scores.stride(0))
     found = (scratch.best, scratch.largest, scratch.totals, scratch.num_before)
     _score_chunks[(num_chunks, num_rows)](*common, *found, CHUNK=CHUNK, num_warps=8)
     _score_rows[(num_rows,)](
@@ -75,11 +78,25 @@ def score_tokens(
     )
 
 
+def logprobs_of(scores: npt.NDArray[np.int32], num_scores: npt.NDArray[np.int32]) -> TokenLogprobs:
+    """On the host: rows of scores as they came, of which some asked for any."""
+    (rows,) = num_scores.nonzero()
+    own = scores[rows]
+    reals = own.view(np.float32)
+    return TokenLogprobs(
+        rows=rows.astype(np.int32),
+        chosen=reals[:, 0],
+        ranks=own[:, 1],
+        num_top=num_scores[rows] - 1,
+        top_token_ids=own[:, BEST_TOKENS.value : BEST_SCORES.value],
+        top_values=reals[:, BEST_SCORES.value :],
+    )
+
+
 @triton.jit
-def _num_scores(rows, records, record_stride, entry):
-    """As in a record: 0 for none, else one more than tokens are wanted."""
+def _asked(rows, num_scores, stride, entry):
     row = tl.load(rows + entry).to(tl.int64)
-    return tl.load(records + row * record_stride + NUM_SCORES, mask=row >= 0, other=0)
+    return tl.load(num_scores + row * stride, mask=row >= 0, other=0)
 
 
 @triton.jit
@@ -90,11 +107,11 @@ def _logit_of(logits, token, vocab_size):
 
 @triton.jit
 def _score_chunks(
-    all_logits, logits_row, vocab_size, token_ids, rows, records, record_stride, best, largest, totals, num_before,
+    all_logits, logits_row, vocab_size, token_ids, rows, all_num_scores, stride, best, largest, totals, num_before,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
     chunk, entry, num_chunks = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
-    num_scores = _num_scores(rows, records, record_stride, entry)
+    num_scores = _asked(rows, all_num_scores, stride, entry)
     if num_scores > 0:
         logits = all_logits + entry * logits_row
         tokens = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -121,11 +138,11 @@ def _score_chunks(
 
 @triton.jit
 def _score_rows(
-    scores, all_logits, logits_row, vocab_size, token_ids, rows, records, record_stride, best, largest, totals,
+    scores, all_logits, logits_row, vocab_size, token_ids, rows, all_num_scores, stride, best, largest, totals,
     num_before, num_chunks, CHUNK_BLOCK: tl.constexpr,
 ):  # fmt: skip
     entry = tl.program_id(0).to(tl.int64)
-    num_scores = _num_scores(rows, records, record_stride, entry)
+    num_scores = _asked(rows, all_num_scores, stride, entry)
     if num_scores > 0:
         chunks = tl.arange(0, CHUNK_BLOCK)
         is_chunk = chunks < num_chunks

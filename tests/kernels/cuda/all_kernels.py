@@ -32,7 +32,7 @@ from pagoda.kernels.cuda.rows import advance, apply_edits, gather_table, gather_
 from pagoda.kernels.cuda.sampling import Borders, DrawTensors, sample_tokens, sampling_workspace
 from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
-from pagoda.kernels.cuda.sampling_rules import DrawingRows, record_width, shape_logits
+from pagoda.kernels.cuda.sampling_rules import NUM_SCORES, DrawingRows, record_width, shape_logits
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, score_scratch, score_tokens
 from pagoda.kernels.cuda.shared_attention import SharedRows, num_shared_slots, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
@@ -217,7 +217,7 @@ def of_tokens(shape: Shape) -> Iterator[tuple[str, Launch]]:
     yield "draws of float copies", partial(sample_tokens, numbers, numbers, copy, workspace, draws, borders)
     yield "borders in float copies", partial(find_borders, borders, copy, draws, numbers, reals, minima, lists=lists)
     scores = whole_numbers(ROWS, SCORES_WIDTH)
-    yield "scores", partial(score_tokens, scores, logits, numbers, numbers, records, scratch)
+    yield "scores", partial(score_tokens, scores, logits, numbers, numbers, records[:, NUM_SCORES.value], scratch)
 
 
 def every_kernel() -> Iterator[tuple[str, Built]]:

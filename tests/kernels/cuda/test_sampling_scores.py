@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pagoda.kernels.cuda import sampling_scores
+from pagoda.kernels.cuda.sampling_rules import NUM_SCORES
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, score_scratch, score_tokens
 from pagoda.kernels.reference.sampling import token_logprobs
 from tests.kernels.cuda.device import DEVICE, DTYPES, on_device, rounded, to_numpy
@@ -33,7 +34,7 @@ def run(
         on_device(logits, dtype),
         on_device(np.array(token_ids, np.int32)),
         on_device(rows),
-        on_device(records),
+        on_device(records)[:, NUM_SCORES.value],
         score_scratch(count, vocab_size, DEVICE),
     )
     return to_numpy(scores)
