@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pagoda.core.errors import InvalidRequest, ModelFileError
 from pagoda.core.sampling_defaults import SamplingDefaults
 from pagoda.weights.checkpoint import Checkpoint, open_checkpoint
@@ -33,11 +35,17 @@ def recommended_by(path: Path) -> SamplingDefaults:
 
 def read_sampling_defaults(checkpoint: Checkpoint) -> SamplingDefaults:
     if checkpoint.kind == "gguf":
-        return _defaults(checkpoint.config, GGUF_NAMES, checkpoint.path.name)
+        said = {name: _as_written(checkpoint.config.get(name)) for name in GGUF_NAMES.values()}
+        return _defaults(said, GGUF_NAMES, checkpoint.path.name)
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     if not (folder / FILE_NAME).exists():
         return SamplingDefaults()
     return _defaults(read_json_object(file_inside(folder, FILE_NAME)), HUB_NAMES, FILE_NAME)
+
+
+def _as_written(value: Any) -> Any:
+    """0.6 is kept there in single precision, and is not meant to be 0.6000000238."""
+    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _defaults(found: Mapping[str, Any], names: Mapping[str, str], file: str) -> SamplingDefaults:

@@ -83,7 +83,7 @@ def test_gguf(tmp_path: Path):
     values = {"temp": 0.6, "top_p": 0.9, "top_k": 30, "min_p": 0.05, "penalty_repeat": 1.1}
     assert set(values) == names
     found = recommended_by(write_lookup_model(tmp_path / "m.gguf", recommends=values))
-    assert str(found) == "temperature 0.6, top_p 0.9, top_k 30, min_p 0.05, repetition_penalty 1.1"
+    assert found == SamplingDefaults(temperature=0.6, top_p=0.9, top_k=30, min_p=0.05, repetition_penalty=1.1)
     assert recommended_by(write_lookup_model(tmp_path / "plain.gguf")) == SamplingDefaults()
 
 
