@@ -1,9 +1,9 @@
 """All that is claimed of a GPU in one go: correctness side by side, then what is timed, each with the card to itself.
 
-python -m benchmarks.gpu.everything [--parts table memory ...] [--model SmolLM2.gguf] [--logs FOLDER] [--seconds 570]
+python -m benchmarks.gpu.everything [--parts table memory ...] [--model SmolLM2.gguf] [--log FILE] [--seconds 570]
 
-Every part is a process with a log of its own. What is shown of it is its end; the last table says what held. With
-`--seconds` a part begins only if there is time for what it usually takes, and those that were left out are named.
+Every part is a process. What is shown of it is the end of its output; `--log` keeps all of it, and the last table says
+what held. With `--seconds` a part begins only if there is time for what it usually takes; those left out are named.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Outcome:
     """What came of it, in a word or two."""
     seconds: float = 0.0
     lines: list[str] = field(default_factory=list)
+    """All of its output."""
 
     @property
     def is_good(self) -> bool:
@@ -125,7 +126,7 @@ class Running:
 
     def outcome(self, said: str = "") -> Outcome:
         code = self._process.wait()
-        lines = self._log.read_text(errors="replace").rstrip().splitlines()[-self.part.num_lines :]
+        lines = self._log.read_text(errors="replace").rstrip().splitlines()
         seconds = time.monotonic() - self._start
         return Outcome(self.part, said or ("held" if code == 0 else f"failed, exit {code}"), seconds, lines)
 
@@ -171,32 +172,34 @@ def run(parts: list[Part], logs: Path, deadline: float) -> Iterator[Outcome]:
             yield from run_together([part], logs, deadline)
 
 
-def show(outcome: Outcome) -> None:
-    print(f"\n=== {outcome.part.name}: {outcome.said}, {outcome.seconds:.0f} s", flush=True)
-    if outcome.lines:
-        print("\n".join(line[:160] for line in outcome.lines), flush=True)
+def show(outcome: Outcome, log: Path | None) -> None:
+    head = f"\n=== {outcome.part.name}: {outcome.said}, {outcome.seconds:.0f} s"
+    print("\n".join([head, *(line[:160] for line in outcome.lines[-outcome.part.num_lines :])]), flush=True)
+    if log is not None:
+        with log.open("a") as file:
+            file.write("\n".join([head, *outcome.lines, ""]))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [part.name.replace(" ", "-") for part in all_parts(None)]
-    parser.add_argument("--parts", nargs="+", choices=names, default=names, help="some of them (default: all)")
-    parser.add_argument("--model", type=Path, help="a GGUF file of SmolLM2, for `precision`")
-    parser.add_argument("--logs", type=Path, help="where whole outputs are kept (default: nowhere)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for everything together")
+    parser.add_argument("--parts", nargs="+", metavar="PART", choices=names, default=names, help=", ".join(names))
+    parser.add_argument("--model", metavar="FILE", type=Path, help="a GGUF file of SmolLM2, for `precision`")
+    parser.add_argument("--log", metavar="FILE", type=Path, help="a file for whole outputs, one behind the other")
+    parser.add_argument("--seconds", metavar="N", type=float, default=float("inf"), help="for everything together")
     args = parser.parse_args()
     if args.model is not None and not args.model.is_file():
         parser.error(f"--model: there is no file {args.model}")
     deadline = time.monotonic() + args.seconds
     parts = [part for part in all_parts(args.model) if part.name.replace(" ", "-") in args.parts]
     outcomes = []
+    if args.log is not None:
+        args.log.write_text("")  # a place that cannot be written to shows now
     with tempfile.TemporaryDirectory() as folder:
-        logs = args.logs or Path(folder)
-        logs.mkdir(parents=True, exist_ok=True)
         try:
-            for outcome in run(parts, logs, deadline):
+            for outcome in run(parts, Path(folder), deadline):
                 outcomes.append(outcome)
-                show(outcome)
+                show(outcome, args.log)
         except KeyboardInterrupt:
             print("interrupted; what was under way is ended", file=sys.stderr)
             return EXIT_INTERRUPTED

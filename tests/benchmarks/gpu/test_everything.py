@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import everything
-from benchmarks.gpu.everything import Outcome, Part, all_parts, run
+from benchmarks.gpu.everything import Outcome, Part, all_parts, run, show
 
 AN_HOUR = 3600.0
 
@@ -27,18 +27,24 @@ def outcomes(folder: Path, *parts: Part, seconds: float = AN_HOUR) -> dict[str, 
     return {one.part.name: one for one in run(list(parts), folder, time.monotonic() + seconds)}
 
 
-def test_what_came_of_each_is_told_with_the_end_of_its_output(tmp_path: Path):
+def test_what_came_of_each_is_told_with_the_end_of_its_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     found = outcomes(
         tmp_path,
         part("good", "for number in range(9): print(number)"),
         part("bad", "print('so far'); raise SystemExit(3)"),
         part("absent", "", obstacle="no such tool"),
     )
-    assert (found["good"].said, found["good"].lines) == ("held", ["7", "8"])
+    assert (found["good"].said, found["good"].lines) == ("held", [str(number) for number in range(9)])
     assert (found["bad"].said, found["bad"].lines) == ("failed, exit 3", ["so far"])
     assert found["absent"].said == "left out: no such tool"
     assert [one.is_good for one in found.values()].count(True) == 1
-    assert (tmp_path / "good.log").read_text().splitlines() == [str(number) for number in range(9)]
+    log = tmp_path / "whole.txt"
+    for one in found.values():
+        show(one, log)
+    shown = capsys.readouterr().out.splitlines()
+    place = shown.index(f"=== good: held, {found['good'].seconds:.0f} s")
+    assert shown[place + 1 : place + 3] == ["7", "8"], "the end of it"
+    assert "\n".join(map(str, range(9))) in log.read_text() and "=== bad: failed, exit 3" in log.read_text()
 
 
 def test_what_is_timed_is_alone(tmp_path: Path):
@@ -79,19 +85,24 @@ def test_what_takes_too_long_is_cut_off_and_what_would_is_not_begun(tmp_path: Pa
 
 
 def test_an_interrupt_ends_what_is_under_way(tmp_path: Path):
+    note = tmp_path / "endless"
+    endless = tmp_path / "endless.py"
+    endless.write_text(
+        "import os, time\nfrom pathlib import Path\n"
+        f"Path({str(note)!r}).write_text(f'{{os.getpid()}}\\n')\ntime.sleep(3600)\n"
+    )
     code = (
-        "import sys; from pathlib import Path; from benchmarks.gpu import everything\n"
-        "command = (sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(3600)')\n"
-        "everything.all_parts = lambda model: [everything.Part('endless', command, 0)]\n"
-        f"sys.argv[1:] = ['--logs', {str(tmp_path)!r}]\n"
+        "import sys; from benchmarks.gpu import everything\n"
+        f"part = everything.Part('endless', (sys.executable, {str(endless)!r}), 0)\n"
+        "everything.all_parts = lambda model: [part]\n"
+        "sys.argv[1:] = []\n"
         "sys.exit(everything.main())"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
-        log = tmp_path / "endless.log"
         deadline = time.monotonic() + 60
-        while not (log.exists() and log.read_text().strip()) and time.monotonic() < deadline:
+        while not (note.exists() and note.read_text().endswith("\n")) and time.monotonic() < deadline:
             time.sleep(0.02)
-        own = int(log.read_text())
+        own = int(note.read_text())
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == everything.EXIT_INTERRUPTED
         assert process.stderr is not None and "interrupted" in process.stderr.read()
