@@ -28,7 +28,6 @@ from pagoda.kernels.cuda.deterministic import FixedAttention
 from pagoda.kernels.cuda.program import Program, rope_tables
 from pagoda.kernels.cuda.recorder import Attend
 from pagoda.kernels.cuda.weights import DeviceWeights
-from pagoda.kernels.reference.sampling import sample
 from pagoda.models import Model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -121,16 +120,16 @@ class CudaBuilder:
     def make_executor(self, end_token_ids: Sequence[int]) -> CudaExecutor:
         """Of what was loaded."""
         assert self._parts is not None
-        executor = CudaExecutor(self._parts, self._max_num_seqs, end_token_ids, sample, self._device, self._memory)
+        executor = CudaExecutor(self._parts, self._max_num_seqs, end_token_ids, self._device, self._memory)
         # torch alone is half a million objects: looking through them in the midst of serving stops the host for 150 ms.
         gc.collect()
         gc.freeze()
         return executor
 
     def _passing_bytes(self, sizes: DeviceSizes) -> int:
-        """The libraries' memory, and the largest thing that a step makes and drops: logits as singles on their way to
-        the host."""
-        return LIBRARY_BYTES + FLOAT32_BYTES * sizes.max_num_seqs * self._model.config.vocab_size
+        """The libraries' memory, and the largest thing that a step makes and drops: hidden states as singles on their
+        way to the host."""
+        return LIBRARY_BYTES + FLOAT32_BYTES * sizes.max_num_seqs * self._model.config.hidden_size
 
     def _make_parts(
         self, device: torch.device, sizes: DeviceSizes, max_model_len: int, num_pages: Sequence[int]

@@ -1,4 +1,4 @@
-"""Tokens from logits on the device, with all that its kernels know of."""
+"""Tokens from logits on the device, with all that a request may ask for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.sampling_rules import NUM_SCORES, DrawingRows
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, logprobs_of, score_scratch, score_tokens
+from pagoda.kernels.cuda.sampling_typical import keep_typical
 from pagoda.kernels.sampling import Draws, TokenLogprobs
 
 
@@ -33,8 +34,8 @@ class DeviceDraws:
         self._scratch = score_scratch(max_rows, vocab_size, device)
         self._scores = torch.zeros((max_rows, SCORES_WIDTH), dtype=torch.int32, device=device)
         self._returns = Returns(max_rows * SCORES_WIDTH, device)
-        # Two fields of eight bytes, then four of four.
-        self._mailbox = Mailbox(8 * max_rows, device)
+        # Two fields of eight bytes, then five of four.
+        self._mailbox = Mailbox(9 * max_rows, device)
 
     @property
     def num_bytes(self) -> int:
@@ -57,7 +58,7 @@ class DeviceDraws:
     def send(self, draws: Draws | None) -> None:
         """What the rows of the next step draw with; rows beyond them are greedy, and without `draws` all are."""
         buffer = self._mailbox.open()
-        narrow = buffer[4 * self._max_rows :].reshape(4, -1)
+        narrow = buffer[4 * self._max_rows :].reshape(5, -1)
         narrow[0].view(np.float32)[:] = 0.0
         if draws is not None:
             count = len(draws.temperature)
@@ -70,6 +71,7 @@ class DeviceDraws:
             narrow[1].view(np.float32)[:count] = 1.0 if draws.top_p is None else draws.top_p
             narrow[2, :count] = 0 if draws.top_k is None else draws.top_k
             narrow[3, :count] = draws.sample_indices
+            narrow[4].view(np.float32)[:count] = 1.0 if draws.typical_p is None else draws.typical_p
         self._mailbox.send(len(buffer))
 
     def choose(self, outcomes: torch.Tensor, logits: torch.Tensor, kind: DrawKind, drawing: DrawingRows) -> None:
@@ -80,12 +82,12 @@ class DeviceDraws:
         if kind is DrawKind.GREEDY:
             sample_tokens(token_ids, is_broken, logits, self._workspace)
             return
-        rows_at_once = MOST_ROWS if kind is DrawKind.RULED else count
+        rows_at_once = MOST_ROWS if kind >= DrawKind.RULED else count
         for first in range(0, count, rows_at_once):
             part = slice(first, min(count, first + rows_at_once))
             positions = drawing.positions[part]
             own = logits[part]
-            if kind is DrawKind.RULED:
+            if kind >= DrawKind.RULED:
                 own = self._rules.shaped(own, DrawingRows(drawing.rows[part], positions))
             self._draw(token_ids[part], is_broken[part], own, kind, part, positions)
         if kind >= DrawKind.SCORED:
@@ -112,12 +114,17 @@ class DeviceDraws:
     ) -> None:
         most, received = self._max_rows, self._mailbox.received
         seeds, log_min_p = received[: 4 * most].view(torch.int64).view(2, most)[:, part]
-        narrow = received[4 * most :].view(4, most)[:, part]
-        draws = DrawTensors(narrow[0].view(torch.float32), seeds, narrow[3], positions)
+        narrow = received[4 * most :].view(5, most)[:, part]
+        temperature, top_p, typical_p = (narrow[place].view(torch.float32) for place in (0, 1, 4))
+        draws = DrawTensors(temperature, seeds, narrow[3], positions)
         borders = None
         if kind >= DrawKind.FILTERED:
             borders = Borders(self._border_logits[part], self._border_ids[part])
-            top_p = narrow[1].view(torch.float32)
-            log_min_p = log_min_p.view(torch.float64)
-            find_borders(borders, logits, draws, narrow[2], top_p, log_min_p, lists=self._lists)
+            filters = (narrow[2], top_p, log_min_p.view(torch.float64))
+            if kind is DrawKind.TYPICAL:  # stands between the others, and changes what top_p is a share of
+                find_borders(borders, logits, draws, filters[0], None, filters[2], lists=self._lists)
+                keep_typical(logits, temperature, borders, typical_p)
+                find_borders(borders, logits, draws, None, top_p, lists=self._lists)
+            else:
+                find_borders(borders, logits, draws, *filters, lists=self._lists)
         sample_tokens(token_ids, is_broken, logits, self._workspace, draws, borders)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +18,6 @@ from pagoda.executor.asked import Asked
 from pagoda.executor.cuda.counts import HostCounts
 from pagoda.executor.cuda.graphs import DecodeGraphs, Variant
 from pagoda.executor.cuda.halves import Halving, out_of_memory
-from pagoda.executor.cuda.host_draws import HostDraws
 from pagoda.executor.cuda.inputs import num_decoding
 from pagoda.executor.cuda.parts import DeviceMemory, DeviceParts
 from pagoda.executor.cuda.prompt_graphs import PromptGraphs
@@ -29,7 +28,7 @@ from pagoda.executor.pooling import Pooler
 from pagoda.executor.rows import Rows, in_order
 from pagoda.kernels.base import FloatArray, StoredWeight, Weight
 from pagoda.kernels.cuda.shared_attention import SharedRows
-from pagoda.kernels.sampling import SampledTokens, SamplingBatch
+from pagoda.kernels.sampling import SampledTokens
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NOTHING: frozenset[int] = frozenset()
@@ -68,7 +67,6 @@ class CudaExecutor:
         parts: DeviceParts,
         max_num_seqs: int,
         end_token_ids: Iterable[int],
-        host_sample: Callable[[np.ndarray, SamplingBatch], SampledTokens],
         device: torch.device,
         memory: DeviceMemory,
     ) -> None:
@@ -80,11 +78,10 @@ class CudaExecutor:
         self._sharing = parts.sharing
         self._draws = parts.draws
         self._prompt_scores = parts.prompt_scores
-        self._device = device
         self._memory = memory
         self._end_token_ids = tuple(end_token_ids)
         self._counts = HostCounts.of(max_num_seqs)
-        self._host_draws = HostDraws(SamplingState(max_num_seqs, self._end_token_ids), host_sample)
+        self._sampling = SamplingState(max_num_seqs, self._end_token_ids)
         self._returns = parts.returns
         self._graphs = DecodeGraphs(self._launch_decoding, max_num_seqs, device)
         self._prompt_graphs = PromptGraphs(self._program.pieces, self._program.max_tokens, device)
@@ -173,7 +170,7 @@ class CudaExecutor:
         for row in plan.stopped:
             if row in counts.occupied:  # a row may start and stop between two plans that reach us
                 counts.occupied.remove(row)
-                self._host_draws.remove(row)
+                self._sampling.remove(row)
                 self._prompt_scores.stop(row)
                 self._pooler.stop(row)
         if plan.page_copies:
@@ -189,7 +186,7 @@ class CudaExecutor:
                 self._sharing.start(start)
             wishes = Wishes.of(payload, self._end_token_ids, self._draws.vocab_size)
             counts.kinds[row], counts.num_scores[row] = wishes.kind, wishes.num_scores
-            self._host_draws.add(start, payload, wishes)
+            self._sampling.add(row, wishes.drawn_with, payload.seed, start.sample_index)
             self._draws.start(row, wishes)
             self._prompt_scores.start(row, payload)
         for update in plan.table_updates:
@@ -228,9 +225,7 @@ class CudaExecutor:
 
     def _run(self, plan: StepPlan, asked: Asked) -> UnderWay:
         """What needs memory comes before what changes a row: after an error the step can be run again."""
-        if asked.decodes and self._kind is not DrawKind.HOST:
-            return self._decode(plan, asked)
-        return self._mix(plan, asked)
+        return self._decode(plan, asked) if asked.decodes else self._mix(plan, asked)
 
     # -- steps of one token a row ----------------------------------------------------------------------------------
 
@@ -271,7 +266,8 @@ class CudaExecutor:
 
     def _send_draws(self, asked: Asked, kind: DrawKind) -> None:
         if kind is not DrawKind.GREEDY:
-            self._draws.send(self._host_draws.draws(asked.drawers, self._counts.num_tokens[asked.drawers]))
+            batch = self._sampling.batch(asked.drawers, self._counts.num_tokens[asked.drawers])
+            self._draws.send(batch.draws)
 
     def _scored(self, asked: Asked) -> Scored | None:
         if self._kind < DrawKind.SCORED:
@@ -295,9 +291,11 @@ class CudaExecutor:
         logits_of = partial(self._program.logits, batch)
         prompts = self._prompt_scores.score(asked, counts.num_computed, num_tokens, logits_of)
         hidden = self._program.hidden(batch) if self._pooler else None
-        logprobs: Logprobs = {}
         if num_drawing:
-            logprobs = self._choose(asked, logits_of(self._inputs.logit_tokens(num_drawing)))
+            self._send_draws(asked, self._kind)
+            logits = logits_of(self._inputs.logit_tokens(num_drawing))
+            drawing = self._inputs.drawing(num_drawing)
+            self._draws.choose(self._inputs.outcomes(num_drawing), logits, self._kind, drawing)
         pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
         counts.num_computed[rows] += num_tokens
@@ -305,9 +303,8 @@ class CudaExecutor:
         turn = self._returns.fetch(self._inputs.outcomes(num_drawing))
         step = UnderWay(plan, asked, turn, num_drawing, self._scored(asked), prompts)
         self._prompt_graphs.capture_due()
-        if logprobs or pooled:
-            done = self._wait_for(step)
-            return UnderWay(plan, result=replace(done, logprobs=logprobs | done.logprobs, pooled=pooled))
+        if pooled:
+            return UnderWay(plan, result=replace(self._wait_for(step), pooled=pooled))
         return step
 
     def _groups_of(self, decoding: Rows) -> list[tuple[Rows, int]]:
@@ -319,26 +316,6 @@ class CudaExecutor:
             return None
         self._sharing.send(groups)
         return self._sharing.shared_rows(len(decoding))
-
-    def _choose(self, asked: Asked, logits: torch.Tensor) -> Logprobs:
-        """What the kernels know is drawn on the device, whoever comes along; the host draws for the other rows."""
-        kinds = self._counts.kinds[asked.drawers]
-        (by_host,) = (kinds == DrawKind.HOST).nonzero()
-        outcomes = self._inputs.outcomes(len(kinds))
-        if len(by_host) < len(kinds):
-            kind = DrawKind(kinds[kinds != DrawKind.HOST].max())
-            self._send_draws(asked, kind)
-            self._draws.choose(outcomes, logits, kind, self._inputs.drawing(len(kinds)))
-        if not len(by_host):
-            return {}
-        drawers = asked.drawers[by_host]
-        places = torch.from_numpy(by_host).to(self._device)
-        chosen = torch.empty((2, len(by_host)), dtype=torch.int32, device=self._device)  # before any row hears of it
-        sampled = self._host_draws.draw(logits[places], drawers, self._counts.num_tokens[drawers])
-        is_broken = np.zeros(len(by_host), np.bool_) if sampled.is_broken is None else sampled.is_broken
-        chosen.copy_(torch.from_numpy(np.stack([sampled.token_ids, is_broken.astype(np.int32)])))
-        outcomes.view(2, -1).index_copy_(1, places, chosen)
-        return logprobs_by_entry(sampled, asked.drawing[by_host])
 
     def _pool(self, plan: StepPlan, asked: Asked, hidden: FloatArray) -> dict[int, FloatArray]:
         starts = np.concatenate([[0], np.cumsum(plan.num_tokens)]).astype(np.int32)

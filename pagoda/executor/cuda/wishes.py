@@ -1,5 +1,4 @@
-"""What a row asks of whoever draws its tokens, and who that is: the device where its kernels know all of it, else the
-host."""
+"""What a row asks of whoever draws its tokens, and what kind of step that makes."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ MASKS = Feature.ALLOWED | Feature.BANNED
 
 
 class DrawKind(IntEnum):
-    """A step is of the last kind that one of its rows is; on the device each does what those before it do, and more."""
+    """A step is of the last kind that one of its rows is; each does what those before it do, and more."""
 
     GREEDY = 0
     DRAWN = 1
@@ -27,12 +26,13 @@ class DrawKind(IntEnum):
     """Log-probabilities are wanted."""
     RULED = 4
     """Tokens are allowed, banned, favoured or penalised."""
-    HOST = 5
+    TYPICAL = 5
+    """Tokens fall out by typical_p."""
 
 
 def draw_kind(features: int) -> DrawKind:
     if features & Feature.TYPICAL_P:
-        return DrawKind.HOST
+        return DrawKind.TYPICAL
     if features & (MASKS | Feature.BIAS | Feature.PENALTIES):
         return DrawKind.RULED
     if features & Feature.LOGPROBS:
@@ -44,32 +44,29 @@ def draw_kind(features: int) -> DrawKind:
 
 @dataclass(frozen=True, eq=False)
 class Wishes:
-    """Of a row's tenant. One that is drawn on the host asks the device for nothing."""
+    """Of a row's tenant."""
 
     kind: DrawKind
     sampling: SamplingParams
     num_prompt_tokens: int
     rules: TokenRules
     features: int
-    """Bits of `Feature`, as far as the device is asked."""
+    """Bits of `Feature`."""
     num_scores: int
-    """One more than the device lists of the best tokens; 0: it scores none."""
+    """One more than are listed of the best tokens; 0: none is scored."""
 
     @classmethod
     def of(cls, payload: RowPayload, end_token_ids: Iterable[int], vocab_size: int) -> Wishes:
         sampling, count = payload.sampling, payload.num_prompt_tokens
         rules = token_rules(sampling, end_token_ids, count)
         features = features_of(sampling, rules)
-        kind = draw_kind(features)
-        if kind is DrawKind.HOST:
-            features = 0
         num_scores = 1 + min(sampling.logprobs or 0, vocab_size) if features & Feature.LOGPROBS else 0
-        return cls(kind, sampling, count, rules, features, num_scores)
+        return cls(draw_kind(features), sampling, count, rules, features, num_scores)
 
     @property
-    def left_to_host(self) -> SamplingParams:
+    def drawn_with(self) -> SamplingParams:
         """Without what the device keeps in a record of its own."""
-        if self.kind in (DrawKind.SCORED, DrawKind.RULED):
+        if self.kind >= DrawKind.SCORED:
             return msgspec.structs.replace(self.sampling, **_UNRULED)
         return self.sampling
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from pagoda.core.plan import RowPayload, StepPlan
-from pagoda.executor.cuda.wishes import DrawKind
 from pagoda.executor.rows import in_order
 
 Place = tuple[bytes, int, int]
@@ -59,7 +58,7 @@ class WatchedExecutor:
         executor = self._executor
         asked, program = executor._asked, executor._program
         drawers = asked.drawers.tolist()
-        is_row = asked.decodes and len(drawers) == 1 and executor._kind is not DrawKind.HOST
+        is_row = asked.decodes and len(drawers) == 1
         steps = program._row_steps if is_row and program._row_steps is not None else program._steps
         logits = steps._places.view(steps._logits, len(drawers))  # of a graph as well: they lie still
         numbers = logits.view(torch.int16 if logits.element_size() == 2 else torch.int32).cpu().numpy()

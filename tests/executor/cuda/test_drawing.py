@@ -32,6 +32,8 @@ PENALISED = SamplingParams(temperature=0.9, top_k=30, repetition_penalty=1.3, fr
 FAVOURED = SamplingParams(temperature=0, logit_bias={3: 5.0, 96: -1.0}, presence_penalty=0.5)
 BANNED = SamplingParams(temperature=1.1, min_tokens=5, banned_token_ids=(1, 2, 3), stop_token_ids=(9, 10), seed=4)
 ALLOWED = SamplingParams(temperature=2.0, allowed_token_ids=(7, 8, 40, 96), min_tokens=4, logprobs=20, seed=5)
+TYPICAL = SamplingParams(temperature=0.9, typical_p=0.6, top_p=0.9, repetition_penalty=1.2, logprobs=2, seed=6)
+TYPICAL_AMONG_FEW = SamplingParams(temperature=1.2, typical_p=0.4, top_k=20, min_p=0.02, seed=7)
 TOKENS = np.random.default_rng(3).integers(0, 30, (MAX_ROWS, MAX_LEN)).astype(np.int32)
 
 
@@ -58,20 +60,20 @@ class Rows:
     def seed(self, row: int) -> int:
         return (self.params[row].seed or 0) + (row << 40)
 
-    def state(self, lengths: np.ndarray, is_left_to_host: bool = False) -> SamplingState:
+    def state(self, lengths: np.ndarray, is_sent: bool = False) -> SamplingState:
         state = SamplingState(MAX_ROWS, (END_TOKEN,))
         for row, wishes in enumerate(self.wishes):
-            sampling = wishes.left_to_host if is_left_to_host else wishes.sampling
+            sampling = wishes.drawn_with if is_sent else wishes.sampling
             tokens = TOKENS[row, : lengths[row]].tolist()
             ids = (tokens[:NUM_PROMPT_TOKENS], tokens[NUM_PROMPT_TOKENS:])
-            state.add(row, sampling, self.seed(row), row, *(() if is_left_to_host else ids))
+            state.add(row, sampling, self.seed(row), row, *(() if is_sent else ids))
         return state
 
     def choose(self, logits: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, Any]:
         """Token ids with what is broken behind them, and scores. A row of -1 is padding."""
         count, is_real = len(rows), rows >= 0
         own = rows[is_real]
-        self.draws.send(self.state(lengths, is_left_to_host=True).batch(own, lengths[own]).draws)
+        self.draws.send(self.state(lengths, is_sent=True).batch(own, lengths[own]).draws)
         outcomes = torch.full((2 * count,), -7, dtype=torch.int32, device=DEVICE)
         positions = np.where(is_real, lengths[rows], 0).astype(np.int32)
         kind = DrawKind(max(self.wishes[row].kind for row in own.tolist()))
@@ -112,6 +114,8 @@ def assert_same_scores(found: TokenLogprobs | None, expected: TokenLogprobs | No
         [SCORED, FILTERED, PENALISED],
         [FAVOURED, GREEDY, FAVOURED],
         [BANNED, ALLOWED, GREEDY, DRAWN, SCORED, PENALISED],
+        [TYPICAL, GREEDY, TYPICAL],
+        [TYPICAL_AMONG_FEW, FILTERED, BANNED, DRAWN, TYPICAL],
     ],
     ids=str,
 )

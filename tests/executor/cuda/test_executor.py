@@ -205,7 +205,7 @@ def test_what_the_device_draws_is_what_the_reference_draws(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_the_host_draws_is_what_the_reference_draws(tmp_path: Path) -> None:
+def test_what_typical_p_leaves_is_what_the_reference_leaves(tmp_path: Path) -> None:
     model = make_family("llama", tmp_path)
     sampling = SamplingParams(temperature=0.8, typical_p=0.9, max_tokens=6, n=2, repetition_penalty=1.3, seed=4)
     requests = some_requests(model.config.vocab_size, sampling, 3)
@@ -233,7 +233,7 @@ WISHES = {
     ),
     "scores of samples": SamplingParams(temperature=1.1, max_tokens=4, top_p=0.9, n=2, logprobs=4, seed=7),
     "allowed": SamplingParams(temperature=1.3, max_tokens=4, allowed_token_ids=(3, 4, 5, 60), logprobs=0, seed=8),
-    "drawn on the host": SamplingParams(temperature=0.9, max_tokens=3, typical_p=0.8, presence_penalty=1.0, logprobs=2),
+    "typical": SamplingParams(temperature=0.9, max_tokens=3, typical_p=0.8, presence_penalty=1.0, logprobs=2),
     "greedy": SamplingParams(temperature=0, max_tokens=5),
 }
 
@@ -296,7 +296,7 @@ def without_memory_for(loop: EngineLoop, most: int, monkeypatch: pytest.MonkeyPa
         SamplingParams(temperature=0, max_tokens=4),
         SamplingParams(temperature=0.8, top_k=20, max_tokens=3, seed=4, repetition_penalty=1.3, prompt_logprobs=0),
     ],
-    ids=["greedy", "host"],
+    ids=["greedy", "drawn"],
 )
 def test_out_of_memory_halves_the_step_and_loses_nothing(
     sampling: SamplingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -29,12 +29,12 @@ def wishes_of(sampling: SamplingParams, vocab_size: int = 100) -> Wishes:
         (SamplingParams(temperature=0, allowed_token_ids=(3,)), DrawKind.RULED),
         (SamplingParams(temperature=0, min_tokens=2), DrawKind.RULED),
         (SamplingParams(temperature=0, min_tokens=2, ignore_eos=True), DrawKind.GREEDY),
-        (SamplingParams(temperature=0.7, typical_p=0.9), DrawKind.HOST),
-        (SamplingParams(temperature=0.7, typical_p=0.9, logprobs=2, repetition_penalty=1.2), DrawKind.HOST),
+        (SamplingParams(temperature=0.7, typical_p=0.9), DrawKind.TYPICAL),
+        (SamplingParams(temperature=0.7, typical_p=0.9, logprobs=2, repetition_penalty=1.2), DrawKind.TYPICAL),
     ],
     ids=str,
 )
-def test_where_a_row_is_drawn(sampling: SamplingParams, kind: DrawKind) -> None:
+def test_kinds_of_rows(sampling: SamplingParams, kind: DrawKind) -> None:
     assert wishes_of(sampling).kind is kind
 
 
@@ -46,17 +46,19 @@ def test_no_more_tokens_are_listed_than_there_are() -> None:
     assert wishes_of(SamplingParams()).num_scores == 0
 
 
-def test_the_device_is_asked_for_nothing_of_a_row_that_the_host_draws() -> None:
-    asked = wishes_of(SamplingParams(typical_p=0.9, logprobs=2, repetition_penalty=1.2))
-    assert (asked.features, asked.num_scores) == (0, 0)
-    assert asked.left_to_host is asked.sampling
-
-
-def test_the_host_is_left_what_draws_need() -> None:
-    draws = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "seed": 3, "prompt_logprobs": 2}
+def test_a_step_brings_what_draws_need() -> None:
+    draws = {
+        "temperature": 0.7,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "typical_p": 0.9,
+        "seed": 3,
+        "prompt_logprobs": 2,
+    }
     rules = {"logprobs": 1, "min_tokens": 2, "presence_penalty": 1.0, "frequency_penalty": 1.0}
     lists = {"repetition_penalty": 2.0, "logit_bias": {1: 1.0}, "banned_token_ids": (1,), "allowed_token_ids": (2, 3)}
     asked = wishes_of(SamplingParams(**draws, **rules, **lists))
-    assert asked.left_to_host == SamplingParams(**draws)
-    plain = SamplingParams(**draws)
-    assert wishes_of(plain).left_to_host is plain
+    assert asked.drawn_with == SamplingParams(**draws)
+    plain = SamplingParams(**draws | {"typical_p": 1.0})
+    assert wishes_of(plain).drawn_with is plain

@@ -34,6 +34,7 @@ from pagoda.kernels.cuda.sampling_borders import find_borders
 from pagoda.kernels.cuda.sampling_candidates import candidate_lists
 from pagoda.kernels.cuda.sampling_rules import NUM_SCORES, DrawingRows, record_width, shape_logits
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, score_scratch, score_tokens
+from pagoda.kernels.cuda.sampling_typical import keep_typical
 from pagoda.kernels.cuda.shared_attention import SharedRows, num_shared_slots, shared_attention
 from pagoda.kernels.cuda.small_linear import linear_workspace, small_linear
 from pagoda.kernels.cuda.tiles import PageTiles
@@ -216,6 +217,7 @@ def of_tokens(shape: Shape) -> Iterator[tuple[str, Launch]]:
     yield "rules", partial(shape_logits, copy, logits, DrawingRows(numbers, numbers), records, many, counts)
     yield "draws of float copies", partial(sample_tokens, numbers, numbers, copy, workspace, draws, borders)
     yield "borders in float copies", partial(find_borders, borders, copy, draws, numbers, reals, minima, lists=lists)
+    yield "typical", partial(keep_typical, copy, reals, borders, reals)
     scores = whole_numbers(ROWS, SCORES_WIDTH)
     yield "scores", partial(score_tokens, scores, logits, numbers, numbers, records[:, NUM_SCORES.value], scratch)
 
