@@ -15,7 +15,7 @@ import triton.language as tl
 from pagoda.kernels.cuda.sampling import Borders
 from pagoda.kernels.cuda.tiles import LOG2_E
 
-BLOCK = 2048
+BLOCK = 1024
 THRESHOLDS = 16
 LARGEST_DISTANCE = tl.constexpr(0x7FEFFFFFFFFFFFFF)  # the bits of the largest float64
 

@@ -105,7 +105,7 @@ def test_greedy_rows_and_what_is_no_number_are_left_alone():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="one large vocabulary is enough")
 def test_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sampling_typical, "BLOCK", 2048)
+    monkeypatch.setattr(sampling_typical, "BLOCK", 1024)
     logits = np.random.default_rng(5).normal(0, 2.5, (1, 40_000)).astype(np.float32)
     found = kept(logits, [0.9], [0.8], [NO_BORDER])
     assert np.flatnonzero(found[0] > -np.inf).tolist() == tokens_of(logits[0], 0.9, 0.8)
