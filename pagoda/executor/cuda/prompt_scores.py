@@ -16,6 +16,8 @@ from pagoda.executor.logprobs import token_logprob
 from pagoda.kernels.cuda.counting import bytes_of
 from pagoda.kernels.cuda.sampling_scores import SCORES_WIDTH, logprobs_of, score_scratch, score_tokens
 
+ALIGNED = 4  # numbers of 32 bits
+
 PromptScores = dict[int, tuple[tuple[int, TokenLogprob], ...]]
 """By entry of the plan, with the places of the tokens in the prompt."""
 
@@ -54,7 +56,7 @@ class PromptScorer:
         self._vocab_size = vocab_size
         self._prompts: dict[int, tuple[IntArray, int]] = {}  # by row, with how many of the best tokens are listed
         # Tokens of the step, those that follow, and what is wanted of each.
-        self._mailbox = Mailbox(3 * max_tokens, device)
+        self._mailbox = Mailbox(3 * _aligned(max_tokens), device)
         self._every_row = torch.arange(max_logits, dtype=torch.int32, device=device)
         self._scores = torch.zeros((max_tokens, SCORES_WIDTH), dtype=torch.int32, device=device)
         self._scratch = score_scratch(max_logits, vocab_size, device)
@@ -126,7 +128,8 @@ class PromptScorer:
 
     def _send(self, pieces: tuple[Piece, ...]) -> torch.Tensor:
         count = sum(piece.num_tokens for piece in pieces)
-        table = self._mailbox.open()[: 3 * count].reshape(3, count)
+        width = _aligned(count)
+        table = self._mailbox.open()[: 3 * width].reshape(3, width)
         place = 0
         for piece in pieces:
             own = table[:, place : place + piece.num_tokens]
@@ -134,5 +137,10 @@ class PromptScorer:
             own[1] = piece.token_ids
             own[2] = 1 + piece.num_top
             place += piece.num_tokens
-        self._mailbox.send(3 * count)
-        return self._mailbox.received[: 3 * count].view(3, count)
+        self._mailbox.send(3 * width)
+        return self._mailbox.received[: 3 * width].view(3, width)[:, :count]
+
+
+def _aligned(count: int) -> int:
+    """So many numbers end where another tensor may begin: a kernel is built anew for one that begins elsewhere."""
+    return -(-count // ALIGNED) * ALIGNED
