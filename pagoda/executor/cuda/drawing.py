@@ -120,11 +120,10 @@ class DeviceDraws:
         borders = None
         if kind >= DrawKind.FILTERED:
             borders = Borders(self._border_logits[part], self._border_ids[part])
-            filters = (narrow[2], top_p, log_min_p.view(torch.float64))
-            if kind is DrawKind.TYPICAL:  # stands between the others, and changes what top_p is a share of
-                find_borders(borders, logits, draws, filters[0], None, filters[2], lists=self._lists)
+            top_k, log_min_p = narrow[2], log_min_p.view(torch.float64)
+            if kind is DrawKind.TYPICAL:  # behind these two, and before top_p, which is a share of what it leaves
+                find_borders(borders, logits, draws, top_k, None, log_min_p, lists=self._lists)
                 keep_typical(logits, temperature, borders, typical_p)
-                find_borders(borders, logits, draws, None, top_p, lists=self._lists)
-            else:
-                find_borders(borders, logits, draws, *filters, lists=self._lists)
+            # Where it left something, top_k and min_p leave that; a row without it is drawn as in any other step.
+            find_borders(borders, logits, draws, top_k, top_p, log_min_p, lists=self._lists)
         sample_tokens(token_ids, is_broken, logits, self._workspace, draws, borders)

@@ -22,7 +22,7 @@ LARGEST_DISTANCE = tl.constexpr(0x7FEFFFFFFFFFFFFF)  # the bits of the largest f
 
 def keep_typical(logits: torch.Tensor, temperature: torch.Tensor, borders: Borders, typical_p: torch.Tensor) -> None:
     """Rule out of [R, V] float32 logits, in place, what lies beyond a row's border, and of the rest what typical_p [R]
-    drops; 1 drops nothing. Rows of temperature 0 are left alone, and so is a logit that is no number below infinity."""
+    drops. Rows of typical_p 1 or temperature 0 are left alone, and so is a logit that is no number below infinity."""
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1 and logits.dtype == torch.float32
     _keep_typical[(num_rows,)](
@@ -64,7 +64,7 @@ def _keep_typical(
     row = tl.program_id(0)
     temperature, typical_p = tl.load(temperatures + row), tl.load(typical_ps + row)
     border, border_token = tl.load(border_logits + row), tl.load(border_tokens + row)
-    if (temperature > 0) & ((typical_p < 1.0) | (border > -float("inf"))):
+    if (temperature > 0) & (typical_p < 1.0):
         logits = all_logits + row.to(tl.int64) * logits_row
         scale = log2_e / temperature
         per_temperature = 1.0 / temperature.to(tl.float64)
@@ -76,26 +76,24 @@ def _keep_typical(
         top = tl.where(top > -float("inf"), top, 0.0)
         largest = top.to(tl.float64)
 
-        mean, last, last_token = tl.zeros([], tl.float64), LARGEST_DISTANCE, vocab_size
-        if typical_p < 1.0:
-            weights, moments = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-            for start in range(0, vocab_size, BLOCK):
-                values, _tokens, is_kept = _load_kept(logits, start, vocab_size, border, border_token, BLOCK)
-                values = tl.where(is_kept, values, top)
-                own = tl.where(is_kept, tl.exp2((values - top) * scale), 0.0).to(tl.float64)
-                weights += own
-                moments += own * ((values.to(tl.float64) - largest) * per_temperature)
-            whole = tl.sum(weights, 0)
-            mean = tl.sum(moments, 0) / tl.maximum(whole, 1e-300)
-            wanted = typical_p.to(tl.float64) * whole
-            last, beyond = _search(
-                logits, vocab_size, border, border_token, top, scale, largest, per_temperature, mean, wanted, BLOCK,
-                THRESHOLDS
-            )  # fmt: skip
-            last_token = _last_token(
-                logits, vocab_size, border, border_token, top, scale, largest, per_temperature, mean, last,
-                wanted - beyond, BLOCK
-            )  # fmt: skip
+        weights, moments = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
+        for start in range(0, vocab_size, BLOCK):
+            values, _tokens, is_kept = _load_kept(logits, start, vocab_size, border, border_token, BLOCK)
+            values = tl.where(is_kept, values, top)
+            own = tl.where(is_kept, tl.exp2((values - top) * scale), 0.0).to(tl.float64)
+            weights += own
+            moments += own * ((values.to(tl.float64) - largest) * per_temperature)
+        whole = tl.sum(weights, 0)
+        mean = tl.sum(moments, 0) / tl.maximum(whole, 1e-300)
+        wanted = typical_p.to(tl.float64) * whole
+        last, beyond = _search(
+            logits, vocab_size, border, border_token, top, scale, largest, per_temperature, mean, wanted, BLOCK,
+            THRESHOLDS
+        )  # fmt: skip
+        last_token = _last_token(
+            logits, vocab_size, border, border_token, top, scale, largest, per_temperature, mean, last,
+            wanted - beyond, BLOCK
+        )  # fmt: skip
         for start in range(0, vocab_size, BLOCK):
             values, tokens, is_kept = _load_kept(logits, start, vocab_size, border, border_token, BLOCK)
             distances = _distances(values, largest, per_temperature, mean)

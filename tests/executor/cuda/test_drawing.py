@@ -27,6 +27,7 @@ NUM_PROMPT_TOKENS = 12
 GREEDY = SamplingParams(temperature=0)
 DRAWN = SamplingParams(temperature=0.7, seed=1)
 FILTERED = SamplingParams(temperature=1.3, top_k=12, top_p=0.8, min_p=0.01, seed=2)
+FILTERED_MORE = SamplingParams(temperature=0.8, top_p=0.95, min_p=0.001, seed=8)
 SCORED = SamplingParams(temperature=0, logprobs=3)
 PENALISED = SamplingParams(temperature=0.9, top_k=30, repetition_penalty=1.3, frequency_penalty=0.4, logprobs=0, seed=3)
 FAVOURED = SamplingParams(temperature=0, logit_bias={3: 5.0, 96: -1.0}, presence_penalty=0.5)
@@ -133,6 +134,27 @@ def test_tokens_and_scores_are_those_of_the_reference(
         np.testing.assert_array_equal(found[: len(rows)], expected.token_ids)
         assert not found[len(rows) :].any()
         assert_same_scores(scores, expected.logprobs)
+
+
+def test_a_row_is_drawn_as_alone_whatever_others_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The borders that each row is drawn within, to the bit."""
+    found: list[np.ndarray] = []
+    usual = drawing.sample_tokens
+
+    def noting(*args: Any) -> None:
+        borders = args[5] if len(args) > 5 else None
+        if borders is not None:
+            found.append(np.stack([borders.logits.cpu().numpy(), borders.token_ids.cpu().numpy().view(np.float32)]))
+        usual(*args)
+
+    monkeypatch.setattr(drawing, "sample_tokens", noting)
+    rows, lengths = np.arange(3), np.full(MAX_ROWS, 20, np.int32)
+    logits = logits_of(3)
+    for other in (FILTERED, PENALISED, TYPICAL):
+        Rows(FILTERED, FILTERED_MORE, other).choose(logits, rows, lengths)
+    for borders in found:
+        np.testing.assert_array_equal(borders[:, :2], found[0][:, :2])
+    assert len(found) == 3
 
 
 def test_a_row_forgets_its_last_tenant() -> None:
