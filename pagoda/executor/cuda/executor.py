@@ -243,7 +243,7 @@ class CudaExecutor:
         variant = Variant(self._graphs.size_for(len(asked.rows)), bool(groups), self._kind)
         if self._graphs.is_due(variant):
             self._capture(variant)
-        self._send_draws(asked, self._kind)
+        self._send_draws(asked)
         if self._sharing is not None and groups:
             self._sharing.send(groups)
         self._inputs.send_decoding(plan.rows, variant.size)
@@ -264,8 +264,8 @@ class CudaExecutor:
         self._draws.choose(self._inputs.outcomes(variant.size), logits, variant.kind, self._inputs.drawing_of(batch))
         self._inputs.advance_decoding(batch)
 
-    def _send_draws(self, asked: Asked, kind: DrawKind) -> None:
-        if kind is not DrawKind.GREEDY:
+    def _send_draws(self, asked: Asked) -> None:
+        if self._kind is not DrawKind.GREEDY:
             batch = self._sampling.batch(asked.drawers, self._counts.num_tokens[asked.drawers])
             self._draws.send(batch.draws)
 
@@ -292,9 +292,8 @@ class CudaExecutor:
         prompts = self._prompt_scores.score(asked, counts.num_computed, num_tokens, logits_of)
         hidden = self._program.hidden(batch) if self._pooler else None
         if num_drawing:
-            self._send_draws(asked, self._kind)
-            logits = logits_of(self._inputs.logit_tokens(num_drawing))
-            drawing = self._inputs.drawing(num_drawing)
+            self._send_draws(asked)
+            logits, drawing = logits_of(self._inputs.logit_tokens(num_drawing)), self._inputs.drawing(num_drawing)
             self._draws.choose(self._inputs.outcomes(num_drawing), logits, self._kind, drawing)
         pooled = self._pool(plan, asked, hidden) if hidden is not None else {}
         self._inputs.advance(batch)
