@@ -59,28 +59,19 @@ def all_parts(model: Path | None) -> list[Part]:
     def ours(module: str, *options: str) -> tuple[str, ...]:
         return (sys.executable, "-m", f"benchmarks.gpu.{module}", *options)
 
-    tests = (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/kernels/cuda",
-        "tests/executor/cuda",
-    )
+    tests = ("-q", "-p", "no:cacheprovider", "tests/kernels/cuda", "tests/executor/cuda")
     has_workers = importlib.util.find_spec("xdist") is not None
     checker = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     checked = (checker, "--tool", "memcheck", "--error-exitcode", "9")
     no_checker = "" if Path(checker).exists() else "there is no compute-sanitizer"
     costs = ("--deterministic", "--rows", "8b-decode256,8b-seed", "--repeats", "1", "--seqs", "1024")
     return [
-        Part("tests", (*tests, *(("-n", WORKERS) if has_workers else ())), 300),
+        Part("tests", (sys.executable, "-m", "pytest", *tests, *(("-n", WORKERS) if has_workers else ())), 300),
         Part("independence", ours("independence"), 120, num_lines=20),
         Part("oversubscribed", ours("oversubscribed"), 60),
         Part("memcheck", (*checked, *ours("sanitized")), 150, obstacle=no_checker),
         Part(
-            "memcheck apart", (*checked, "--padding", "8192", *ours("sanitized", "--apart")), 200, obstacle=no_checker
+            "memcheck-apart", (*checked, "--padding", "8192", *ours("sanitized", "--apart")), 200, obstacle=no_checker
         ),
         Part(
             "precision",
@@ -104,7 +95,7 @@ class Running:
     def __init__(self, part: Part, logs: Path) -> None:
         self.part = part
         self._start = time.monotonic()
-        self._log = logs / f"{part.name.replace(' ', '-')}.log"
+        self._log = logs / f"{part.name}.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 part.command,
@@ -182,7 +173,7 @@ def show(outcome: Outcome, log: Path | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [part.name.replace(" ", "-") for part in all_parts(None)]
+    names = [part.name for part in all_parts(None)]
     parser.add_argument("--parts", nargs="+", metavar="PART", choices=names, default=names, help=", ".join(names))
     parser.add_argument("--model", metavar="FILE", type=Path, help="a GGUF file of SmolLM2, for `precision`")
     parser.add_argument("--log", metavar="FILE", type=Path, help="a file for whole outputs, one behind the other")
@@ -191,7 +182,7 @@ def main() -> int:
     if args.model is not None and not args.model.is_file():
         parser.error(f"--model: there is no file {args.model}")
     deadline = time.monotonic() + args.seconds
-    parts = [part for part in all_parts(args.model) if part.name.replace(" ", "-") in args.parts]
+    parts = [part for part in all_parts(args.model) if part.name in args.parts]
     outcomes = []
     if args.log is not None:
         args.log.write_text("")  # a place that cannot be written to shows now

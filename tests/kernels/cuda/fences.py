@@ -36,7 +36,7 @@ class Fences(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         is_other = not isinstance(result, torch.Tensor) or func is torch.from_numpy  # which goes on sharing memory
-        return result if is_other or not _is_new(result, (*args, *kwargs.values())) else fenced(result)
+        return result if is_other or not is_new(result, (*args, *kwargs.values())) else fenced(result)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def fenced(tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def _is_new(tensor: torch.Tensor, arguments: Iterable[Any]) -> bool:
+def is_new(tensor: torch.Tensor, arguments: Iterable[Any]) -> bool:
     """Not a view of an argument, nor an argument itself."""
     if tensor.device.type != "cpu" or tensor.is_pinned() or not tensor.numel():
         return False

@@ -3,7 +3,8 @@
 Every access to memory is noted. Two programs of a launch meet if one writes what the other reads or writes. And a
 kernel that is launched early runs beside those ahead of it until it waits, while the one behind it may start as soon as
 its programs have all said so: it meets them if before its wait it touches what one of them writes, or writes what one
-touches. What follows an atomic operation in a program is left out, since such operations are how programs agree.
+touches. A program may do that, and meet others of its launch, after an atomic operation: such operations are how
+programs agree. Who comes behind has not agreed to anything, and may meet that as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, interpr
 
 from pagoda.kernels import cuda
 from pagoda.kernels.cuda import overlap
-from tests.kernels.cuda.fences import _is_new
+from tests.kernels.cuda.fences import is_new
 
 MODULES = [import_module(f"{cuda.__name__}.{module.name}") for module in pkgutil.iter_modules(cuda.__path__)]
 
@@ -115,7 +116,7 @@ class Races(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         is_in_place = name.endswith("_") and not name.endswith("__")
         if isinstance(result, torch.Tensor) and (
-            is_in_place or kwargs.get("out") is not None or _is_new(result, (*args, *kwargs.values()))
+            is_in_place or kwargs.get("out") is not None or is_new(result, (*args, *kwargs.values()))
         ):
             self._take(AtWork(f"torch.{name}"))
         return result
@@ -172,20 +173,23 @@ class Races(TorchFunctionMode):
     # -- what a program does -----------------------------------------------------------------------------------------
 
     def read(self, pointers: Any, mask: Any) -> None:
-        if self._now is not None and not self._has_agreed:
-            self._note(pointers, mask, self._reads, self._now.reads, self._now.early_reads)
+        if self._now is not None:
+            self._note(pointers, mask, self._now.reads, self._reads, self._now.early_reads)
 
     def write(self, pointers: Any, mask: Any) -> None:
-        if self._now is not None and not self._has_agreed:
-            self._note(pointers, mask, self._writes, self._now.writes, self._now.early_writes)
+        if self._now is not None:
+            self._note(pointers, mask, self._now.writes, self._writes, self._now.early_writes)
 
     def agree(self) -> None:
         self._has_agreed = True
 
-    def _note(self, pointers: Any, mask: Any, own: Accesses, always: Accesses, early: Accesses) -> None:
+    def _note(self, pointers: Any, mask: Any, always: Accesses, own: Accesses, early: Accesses) -> None:
         num_bytes = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        for accesses in (own, always) if self._has_waited else (own, always, early):
-            accesses.add(pointers.data, mask.data, num_bytes)
+        always.add(pointers.data, mask.data, num_bytes)
+        if not self._has_agreed:
+            own.add(pointers.data, mask.data, num_bytes)
+            if not self._has_waited:
+                early.add(pointers.data, mask.data, num_bytes)
 
 
 @pytest.fixture(autouse=True)

@@ -153,6 +153,20 @@ def test_programs_of_a_launch_that_meet():
     assert not noted.found, "they agree who reads"
 
 
+@triton.jit
+def _write_in_the_end(out, count):
+    overlap.launch_dependents(True)
+    overlap.wait_for_earlier(True)
+    if tl.atomic_add(count, 1, sem="acq_rel") == 0:
+        tl.store(out + tl.arange(0, 8), 1)
+
+
+def test_what_a_program_writes_once_agreed_is_met_by_the_next_kernel():
+    told = "_copy_soon reads before it waits what _write_in_the_end writes"
+    assert found((_write_in_the_end, (0, 3)), (_copy_soon, (1, 0))) == [told]
+    assert found((_write_in_the_end, (0, 3)), (_copy_duly, (1, 0))) == []
+
+
 def test_who_never_waits_is_told_of():
     [told] = found((_never_waits, (0,)))
     assert told.startswith("_never_waits never waits")
