@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +15,9 @@ from pagoda.engine.messages import Embedded, NewTokens, PromptScores, Rejected, 
 from pagoda.text import Detokenizer, StopStringMatcher, Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
+class Logprob(msgspec.Struct, frozen=True, gc=False):
+    """There may be tens of thousands a prompt: cheap to make, and nothing for the collector to look at."""
+
     logprob: float
     rank: int
     decoded_token: str | None
@@ -201,9 +203,7 @@ class RequestState:
         return found
 
     def _piece(self, token_id: int) -> str | None:
-        if self._tokenizer is None:
-            return None
-        return self._tokenizer.decode([token_id], continues_text=True)
+        return None if self._tokenizer is None else self._tokenizer.token_text(token_id)
 
 
 class OutputProcessor:

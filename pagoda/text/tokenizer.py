@@ -97,6 +97,10 @@ class Tokenizer:
             return b""
         return self._table.text_bytes(token_id)
 
+    def token_text(self, token_id: int) -> str:
+        """The token's own text, behind other tokens: what `decode` gives of it alone with `continues_text`."""
+        return self._table.text_bytes(token_id).decode("utf-8", "replace")
+
     def id_to_piece(self, token_id: int) -> str:
         """The token as the vocabulary spells it."""
         return self._table.piece(token_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pagoda.core.request import Request
 from pagoda.core.result import TokenLogprob
 from pagoda.core.sampling_params import SamplingParams
 from pagoda.engine.messages import Aborted, NewTokens, PromptScores, Rejected, Started, StopSequence
-from pagoda.engine.output import CompletionOutput, OutputProcessor, RequestOutput
+from pagoda.engine.output import CompletionOutput, Logprob, OutputProcessor, RequestOutput
 from pagoda.text import Tokenizer
 
 WORDS = "the engine plans a step, runs it and commits what came of it"
@@ -247,3 +248,10 @@ def test_without_a_tokenizer_tokens_have_no_names():
     talk = Conversation(None, logprobs=0)
     talk.give(5, logprobs=(TokenLogprob(5, -1.0, 1, (), ()),), finish_reason="length")
     assert talk.output.outputs[0].logprobs[0][5].decoded_token is None
+
+
+def test_log_probabilities_are_nothing_for_the_collector() -> None:
+    """Of a long prompt there are tens of thousands, and a look at all objects takes longer than to make them."""
+    score = Logprob(-0.5, 1, "a")
+    assert not gc.is_tracked(score)
+    assert score == Logprob(-0.5, 1, "a") and repr(score) == "Logprob(logprob=-0.5, rank=1, decoded_token='a')"

@@ -82,3 +82,11 @@ def test_names_of_control_tokens_in_a_text_are_text() -> None:
         tokens = tokenizer.encode("</s><s><unk>", add_special_tokens=False, parse_special=False)
         assert tokens == processor.encode("</s><s><unk>")
         assert not tokenizer.special_ids.intersection(tokens)
+
+
+@pytest.mark.parametrize("pair", PAIRS_WITH_OURS, ids=["prefix", "no prefix"])
+def test_the_text_of_a_token_is_what_it_decodes_to_behind_others(pair: tuple[object, Tokenizer]) -> None:
+    tokenizer = pair[1]
+    texts = [tokenizer.token_text(token_id) for token_id in range(tokenizer.vocab_size)]
+    assert texts == [tokenizer.decode([token_id], continues_text=True) for token_id in range(tokenizer.vocab_size)]
+    assert any(text.startswith(" ") for text in texts) and "\ufffd" in texts and "<unk>" in texts

@@ -162,4 +162,4 @@ class TextScores:
         return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
 
     def _text(self, token_id: int) -> str:
-        return self._tokenizer.decode([token_id], continues_text=True)
+        return self._tokenizer.token_text(token_id)
