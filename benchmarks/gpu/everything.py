@@ -64,6 +64,7 @@ def all_parts(model: Path | None) -> list[Part]:
     checker = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     checked = (checker, "--tool", "memcheck", "--error-exitcode", "9")
     no_checker = "" if Path(checker).exists() else "there is no compute-sanitizer"
+    narrow = ("--kv", "fp8", "--rows", "8b-decode256,8b-prefix,fp8-decode256,fp8-seed,fp8-prefix", "--repeats", "2")
     costs = ("--deterministic", "--rows", "8b-decode256,8b-seed", "--repeats", "1", "--seqs", "1024")
     return [
         Part("tests", (sys.executable, "-m", "pytest", *tests, *(("-n", WORKERS) if has_workers else ())), 300),
@@ -81,6 +82,7 @@ def all_parts(model: Path | None) -> list[Part]:
             obstacle="" if model is not None else "no --model was given",
         ),
         Part("table", ours("run", "--repeats", "3", "--seqs", "1024"), 330, is_timed=True, num_lines=16),
+        Part("kv-fp8", ours("run", *narrow, "--seqs", "1024"), 100, is_timed=True, num_lines=8),
         Part("deterministic", ours("run", *costs), 110, is_timed=True, num_lines=5),
         Part("memory", ours("memory"), 70, is_timed=True, num_lines=34),
         Part("start", ours("start"), 60, is_timed=True, num_lines=6),

@@ -1,6 +1,6 @@
 """Time the kernels of pagoda/kernels/cuda on the GPU at hand, each against the ceiling that binds it.
 
-    python benchmarks/gpu/kernels.py [section ...] [--variants] [--once] [--shard I/N]
+    python benchmarks/gpu/kernels.py [section ...] [--variants] [--pages fp8] [--once] [--shard I/N]
 
 One line a case: microseconds, the bytes that must be read and the operations that must be done over that time, and the
 share of the larger ceiling. `--once` runs every launch once and times nothing: several such processes, a shard each,
@@ -40,9 +40,22 @@ BF16_FLOPS_PER_SECOND = 719e12
 L2_BYTES = 60e6
 REPLAYS = 20
 PAGE_SIZE = 64
+PAGE_TYPES = {"bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 SCALE = 128**-0.5
 
 Launch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    variants: bool
+    page_type: torch.dtype
+    """Of those in which other types are measured too: decode, shared and prefill."""
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of eight heads."""
+        return 2 * 8 * 128 * self.page_type.itemsize
 
 
 @dataclass(frozen=True)
@@ -83,19 +96,23 @@ def num_sets(bytes_a_set: float) -> int:
     return max(1, min(8, int(3 * L2_BYTES / bytes_a_set) + 1))
 
 
-def paged(num_rows: int, context: int, num_kv_heads: int, head_dim: int) -> tuple[torch.Tensor, ...]:
+def paged(
+    num_rows: int, context: int, num_kv_heads: int, head_dim: int, page_type: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, ...]:
     pages_a_row = -(-context // PAGE_SIZE)
     shape = (num_rows * pages_a_row, PAGE_SIZE, num_kv_heads, head_dim)
-    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(page_type) for _ in range(2))
     table = torch.randperm(len(keys), device="cuda", dtype=torch.int32).reshape(num_rows, pages_a_row)
     return keys, values, table
 
 
-def paged_rows(lens: list[int], num_kv_heads: int, head_dim: int) -> tuple[torch.Tensor, ...]:
+def paged_rows(
+    lens: list[int], num_kv_heads: int, head_dim: int, page_type: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, ...]:
     """Rows of these lengths: no more pages than they need, in any order."""
     needed = [-(-length // PAGE_SIZE) for length in lens]
     shape = (sum(needed), PAGE_SIZE, num_kv_heads, head_dim)
-    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    keys, values = (torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(page_type) for _ in range(2))
     pages = torch.randperm(len(keys), device="cuda", dtype=torch.int32).split(needed)
     return keys, values, torch.nn.utils.rnn.pad_sequence(list(pages), batch_first=True)
 
@@ -115,16 +132,16 @@ def assert_near(name: str, actual: torch.Tensor, expected: torch.Tensor, limit: 
     assert error < limit, f"{name}: error {error:.2e}"
 
 
-def decode_cases(variants: bool) -> Iterator[Case]:
+def decode_cases(wanted: Wanted) -> Iterator[Case]:
     tiles: list[DecodeTile | None] = [None]
-    if variants:
+    if wanted.variants:
         tiles += [DecodeTile(*tile) for tile in ((16, 1, 2), (16, 1, 4), (32, 1, 3, 4, 32), (32, 1, 2, 4, 32))]
         tiles += [DecodeTile(block, 2, 3, 8, tail, in_pages=False) for block, tail in ((16, 64), (32, 64), (64, 64))]
     for lens, heads in DECODE_LENS:
         for tile in tiles:
-            make = functools.partial(decode_launches, lens, heads, tile)
+            make = functools.partial(decode_launches, lens, heads, wanted.page_type, tile)
             name = f"{name_of(lens)}, {heads}/8 heads, {tile or 'as chosen'}"
-            yield Case("decode", name, make, sum(lens) * 8 * 512)
+            yield Case("decode", name, make, sum(lens) * wanted.token_bytes)
 
 
 def evenly(rows: int, low: int, high: int) -> list[int]:
@@ -154,7 +171,7 @@ def name_of(lens: list[int]) -> str:
     return f"{len(lens)} x {lens[0]:,}" + (f" to {lens[-1]:,}" if lens[-1] != lens[0] else "")
 
 
-def decode_launches(lens: list[int], heads: int, tile: DecodeTile | None) -> list[Launch]:
+def decode_launches(lens: list[int], heads: int, page_type: torch.dtype, tile: DecodeTile | None) -> list[Launch]:
     rows = len(lens)
     workspace = decode_workspace(rows, heads, 8, 128, "cuda")
     context_lens = torch.tensor(lens, device="cuda", dtype=torch.int32)
@@ -163,7 +180,7 @@ def decode_launches(lens: list[int], heads: int, tile: DecodeTile | None) -> lis
     found: list[Launch] = []
     for _ in range(num_sets(sum(lens) * 8 * 512)):
         q, out = (torch.randn((rows, heads, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        keys, values, table = paged_rows(lens, 8, 128)
+        keys, values, table = paged_rows(lens, 8, 128, page_type)
         arguments = (out, q, keys, values, table, plan, SCALE, workspace)
         found.append(functools.partial(decode_attention, *arguments, tile=tile, page_tiles=PageTiles(keys, values)))
     found[-1]()
@@ -174,14 +191,14 @@ def decode_launches(lens: list[int], heads: int, tile: DecodeTile | None) -> lis
 def check_decode(out, q, keys, values, table, lens) -> None:
     for row in (0, len(q) // 2, len(q) - 1):
         length = int(lens[row])
-        flat_keys, flat_values = (x[table[row].long()].flatten(0, 1)[:length] for x in (keys, values))
+        flat_keys, flat_values = (x[table[row].long()].flatten(0, 1)[:length] for x in (keys.float(), values.float()))
         expected = mixed_by_torch(q[row : row + 1], flat_keys, flat_values, SCALE)
         assert_near("decode", out[row : row + 1], expected, 1e-2)
 
 
-def shared_cases(variants: bool) -> Iterator[Case]:
+def shared_cases(wanted: Wanted) -> Iterator[Case]:
     tiles: list[dict[str, Any]] = [{}]
-    if variants:
+    if wanted.variants:
         for lines, warps, pieces in ((64, 4, 1), (64, 4, 2), (128, 8, 1), (128, 8, 2), (128, 4, 2)):
             tiles += [{"tile": SharedTile(lines, 64, warps, stages), "pieces": pieces} for stages in (2, 3, 4)]
         for registers, stages in itertools.product((None, 192, 168), (2, 3)):
@@ -190,14 +207,14 @@ def shared_cases(variants: bool) -> Iterator[Case]:
         flops = 4 * rows * shared_len * 32 * 128
         for tile in tiles:
             name = f"{rows} x {shared_len} shared + {own}, {tile or 'as chosen'}"
-            make = functools.partial(shared_launches, rows, shared_len, own, tile)
-            yield Case("shared", name, make, (rows * own + shared_len) * 8 * 512, flops)
+            make = functools.partial(shared_launches, rows, shared_len, own, wanted.page_type, tile)
+            yield Case("shared", name, make, (rows * own + shared_len) * wanted.token_bytes, flops)
 
 
-def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, Any]) -> list[Launch]:
+def shared_launches(rows: int, shared_len: int, own: int, page_type: torch.dtype, tile: dict[str, Any]) -> list[Launch]:
     workspace = decode_workspace(rows, 32, 8, 128, "cuda", max(2, num_shared_slots(rows, 32, 8) // rows) * rows)
     q, out = (torch.randn((rows, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    keys, values, table = paged(rows, shared_len + own, 8, 128)
+    keys, values, table = paged(rows, shared_len + own, 8, 128, page_type)
     table[:, : shared_len // PAGE_SIZE] = table[0, : shared_len // PAGE_SIZE].clone()
     members = torch.arange(rows, device="cuda", dtype=torch.int32)
     lens, shared_lens = (torch.full_like(members, length) for length in (shared_len + own, shared_len))
@@ -211,28 +228,30 @@ def shared_launches(rows: int, shared_len: int, own: int, tile: dict[str, Any]) 
     return [launch]
 
 
-def prefill_cases(variants: bool) -> Iterator[Case]:
+def prefill_cases(wanted: Wanted) -> Iterator[Case]:
     tiles: list[PrefillTile | None] = [None]
-    if variants:
+    if wanted.variants:
         shapes = ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 3), (256, 64, 8, 3))
         tiles += [PrefillTile(*shape) for shape in shapes]
         tiles += [PrefillTile(128, 64, 8, 2, most_registers=128), PrefillTile(64, 64, 4, 3, most_registers=168)]
     for rows, new, cached in ((1, 8192, 0), (1, 1024, 0), (16, 512, 0), (4, 512, 4096)):
         flops = 4 * rows * (new * new / 2 + new * cached) * 128 * 32
-        num_bytes = rows * (new * 32 * 256 * 2 + (new + cached) * 8 * 512)
+        num_bytes = rows * (new * 32 * 256 * 2 + (new + cached) * wanted.token_bytes)
         for whole in (False, True):
             for tile in tiles:
                 name = f"{rows} x {new} after {cached}, {'whole tiles' if whole else 'gathered'}, {tile or 'as chosen'}"
-                make = functools.partial(prefill_launches, rows, new, cached, whole, tile)
+                make = functools.partial(prefill_launches, rows, new, cached, wanted.page_type, whole, tile)
                 yield Case("prefill", name, make, num_bytes, flops)
 
 
-def prefill_launches(rows: int, new: int, cached: int, whole: bool, tile: PrefillTile | None) -> list[Launch]:
-    keys, values, table = paged(rows, new + cached, 8, 128)
+def prefill_launches(
+    rows: int, new: int, cached: int, page_type: torch.dtype, whole: bool, tile: PrefillTile | None
+) -> list[Launch]:
+    keys, values, table = paged(rows, new + cached, 8, 128, page_type)
     q, out = (torch.randn((rows * new, 32, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
     starts = torch.arange(rows + 1, device="cuda", dtype=torch.int32) * new
     lens = torch.full((rows,), new + cached, device="cuda", dtype=torch.int32)
-    by_row = [x[table.flatten()].reshape(rows, -1, 8, 128) for x in (keys, values)]
+    by_row = [x.float()[table.flatten()].reshape(rows, -1, 8, 128) for x in (keys, values)]
     arguments = (out, q, keys, values, table, starts, lens, new, SCALE, 0)
     page_tiles = PageTiles(keys, values) if whole else None
     launch = functools.partial(prefill_attention, *arguments, tile=tile, page_tiles=page_tiles)
@@ -260,7 +279,7 @@ MATRICES = {
 }
 
 
-def linear_cases(variants: bool) -> Iterator[Case]:
+def linear_cases(wanted: Wanted) -> Iterator[Case]:
     """The matrices of Qwen3-0.6B and Llama-3.1-8B; the output heads stay bf16."""
     for model, matrices in MATRICES.items():
         for matrix, (num_out, num_in) in matrices.items():
@@ -269,7 +288,7 @@ def linear_cases(variants: bool) -> Iterator[Case]:
                     continue
                 width = 2 if kind == "bf16" else 1
                 plans = [linear_plan(rows, num_out, num_in, width)]
-                if variants:
+                if wanted.variants:
                     plans += linear_variants(rows, num_out, num_in, width)
                 name = f"{model} {matrix} {kind}, {rows} rows"
                 make = functools.partial(linear_launches, rows, num_out, num_in, kind)
@@ -329,7 +348,7 @@ FIXED_TILES = {
 }
 
 
-def fixed_linear_cases(variants: bool) -> Iterator[Case]:
+def fixed_linear_cases(wanted: Wanted) -> Iterator[Case]:
     """Products of the deterministic mode, each beside torch's."""
     for matrix, (num_out, num_in) in MATRICES["8B"].items():
         for kind, rows in itertools.product(("bf16", "fp8"), (1, 16, 64, 128, 256, 512, 1024, 8192)):
@@ -338,7 +357,7 @@ def fixed_linear_cases(variants: bool) -> Iterator[Case]:
             width = 2 if kind == "bf16" else 1
             flops = 2 * rows * num_out * num_in * (1 if kind == "bf16" else 719 / 1184)
             tiles: list[FixedTile | None] = [None]
-            if variants:
+            if wanted.variants:
                 tiles += [FixedTile(*tile) for tile in next(few for most, few in FIXED_TILES.items() if rows <= most)]
             name = f"8B {matrix} {kind}, {rows} rows"
             make = functools.partial(fixed_linear_launches, rows, num_out, num_in, kind)
@@ -380,7 +399,7 @@ def fixed_linear_launches(
     return found
 
 
-def fixed_attention_cases(variants: bool) -> Iterator[Case]:
+def fixed_attention_cases(wanted: Wanted) -> Iterator[Case]:
     for rows, new, cached in ((256, 1, 450), (512, 1, 600), (64, 1, 1023), (8, 1, 8191), (1, 1, 383)):
         make = functools.partial(fixed_attention_launches, rows, new, cached)
         yield Case("fixed", f"attention of {rows} x {new} after {cached}", make, rows * (new + cached) * 8 * 512)
@@ -408,12 +427,12 @@ def fixed_attention_launches(rows: int, new: int, cached: int) -> list[Launch]:
     return found
 
 
-def fixed_cases(variants: bool) -> Iterator[Case]:
-    yield from fixed_linear_cases(variants)
-    yield from fixed_attention_cases(variants)
+def fixed_cases(wanted: Wanted) -> Iterator[Case]:
+    yield from fixed_linear_cases(wanted)
+    yield from fixed_attention_cases(wanted)
 
 
-def sampling_cases(variants: bool) -> Iterator[Case]:
+def sampling_cases(wanted: Wanted) -> Iterator[Case]:
     for rows, vocab in ((256, 128256), (1, 128256), (1, 151936)):
         for dtype in (torch.bfloat16, torch.float32):
             for temperature in (None, 0.0, 1.0):
@@ -440,7 +459,7 @@ def sampling_launches(rows: int, vocab: int, dtype: torch.dtype, temperature: fl
     return found
 
 
-def border_cases(variants: bool) -> Iterator[Case]:
+def border_cases(wanted: Wanted) -> Iterator[Case]:
     for rows in (256, 1):
         for top_k, top_p in ((50, 1.0), (0, 0.95), (50, 0.95)):
             make = functools.partial(border_launches, rows, 128256, top_k, top_p)
@@ -460,7 +479,7 @@ def border_launches(rows: int, vocab: int, top_k: int, top_p: float) -> list[Lau
     return [launch]
 
 
-def rule_cases(variants: bool) -> Iterator[Case]:
+def rule_cases(wanted: Wanted) -> Iterator[Case]:
     for rows, length in ((64, 640), (64, 4096), (64, 100_000), (1, 640)):
         make = functools.partial(rule_launches, rows, 128256, length)
         yield Case("rules", f"{rows} x 128256, {length} tokens seen", make, rows * 128256 * 6)
@@ -487,7 +506,7 @@ def rule_launches(rows: int, vocab: int, length: int) -> list[Launch]:
     return found
 
 
-def score_cases(variants: bool) -> Iterator[Case]:
+def score_cases(wanted: Wanted) -> Iterator[Case]:
     for rows, num_best in ((256, 0), (256, 5), (256, 20), (1, 5)):
         make = functools.partial(score_launches, rows, 128256, num_best)
         yield Case("scores", f"{rows} x 128256, the {num_best} best", make, rows * 128256 * 2)
@@ -541,10 +560,12 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", default=list(SECTIONS), metavar="section")
     parser.add_argument("--once", action="store_true", help="compile and check only")
     parser.add_argument("--variants", action="store_true", help="other tiles and plans beside the chosen ones")
+    parser.add_argument("--pages", choices=PAGE_TYPES, default="bf16", help="what decode, shared and prefill read")
     parser.add_argument("--shard", default="0/1", help="I/N: every N-th case, from the I-th on")
     arguments = parser.parse_args()
     index, count = map(int, arguments.shard.split("/"))
-    cases = [case for section in arguments.sections for case in SECTIONS[section](arguments.variants)]
+    wanted = Wanted(arguments.variants, PAGE_TYPES[arguments.pages])
+    cases = [case for section in arguments.sections for case in SECTIONS[section](wanted)]
     torch.manual_seed(7)
     for case in cases[index::count]:
         if not arguments.once:

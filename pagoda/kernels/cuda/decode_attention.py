@@ -41,6 +41,7 @@ from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
     PageTiles,
+    as_multiplied,
     cut_shared,
     load_rows,
     page_row,
@@ -48,6 +49,7 @@ from pagoda.kernels.cuda.tiles import (
     score,
     take_splits,
     token_offsets,
+    turned_pair_step,
     turned_step,
 )
 
@@ -85,9 +87,14 @@ SHARED_UNIT = 512
 # The best of benchmarks/gpu/kernels.py on an H200.
 MANY_TILE = DecodeTile(16, 1, 3, most_registers=168)
 FEW_TILE = DecodeTile(32, 2, 3, merged_together=8, tail_tokens=64, in_pages=False)
+# Of pages of eight bits: half the bytes a token, and more work on each.
+BYTE_TILE = DecodeTile(32, 1, 3, merged_together=8, tail_tokens=32, in_pages=False)
 
 
-def decode_tile(num_rows: int) -> DecodeTile:
+def decode_tile(num_rows: int, of_bytes: bool = False) -> DecodeTile:
+    """`of_bytes`: pages hold numbers of eight bits."""
+    if of_bytes and num_rows > 1:
+        return BYTE_TILE
     return FEW_TILE if num_rows <= FEW_ROWS else MANY_TILE
 
 
@@ -163,7 +170,8 @@ def decode_attention(
     assert num_rows <= len(workspace.rows_done), f"a workspace of {len(workspace.rows_done)} rows for {num_rows}"
     assert plan.kind.num_kv_heads == num_kv_heads
     group = num_heads // num_kv_heads
-    tile = tile or decode_tile(num_rows)
+    tile = tile or decode_tile(num_rows, k_pages.element_size() == 1)
+    assert tile.tail_tokens % tile.block_tokens == 0, "whole tiles end where the tail begins"
     is_whole = plan.kind.window == 0  # splits begin where pages do, or whole tiles behind that
     tiles = page_tiles.of(tile.block_tokens) if page_tiles is not None and tile.takes_whole and is_whole else None
     launch: Launch | None = _decode[(num_kv_heads, plan.kind.num_slots(num_rows))](
@@ -191,7 +199,7 @@ def decode_attention(
         page_table.stride(0),
         page_table.shape[1] * page_size,
         None if tiles is None else tiles.keys,
-        None if tiles is None else tiles.values,
+        None if tiles is None else tiles.value_pairs or tiles.values,
         *(fresh.arguments() if fresh is not None else FreshHeads.NO_ARGUMENTS),
         GROUP=group,
         GROUP_BLOCK=block_of(group),
@@ -333,6 +341,7 @@ def _decode(
     else:
         query_offsets = (first_head + heads)[:, None] * q_head + lanes[None, :]
         queries = tl.load(q + row.to(tl.int64) * q_row + query_offsets, mask=is_number, other=0.0)
+    queries = as_multiplied(queries, k_pages)
     top = tl.full([HEAD_BLOCK], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_TOKENS, HEAD_BLOCK], tl.float32)
     mixed = tl.zeros([WIDTH_BLOCK, HEAD_BLOCK], tl.float32)
@@ -416,14 +425,25 @@ def _take_whole_tiles(
     queries, table, k_tiles, v_tiles, kv_head, begin, until, end, scale, top, total, mixed,
     WIDTH: tl.constexpr, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
+    """The state is that of the beginning: nothing is mixed yet."""
     first_row = page_row(table, begin, PAGE_SIZE)
+    PAIRED: tl.constexpr = v_tiles.dtype == tl.int16
+    lower = tl.zeros([WIDTH // 2, queries.shape[0]], tl.float32)
+    upper = tl.zeros([WIDTH // 2, queries.shape[0]], tl.float32)
     for start in range(begin, until, TOKENS):
         key_tile = k_tiles.load([first_row, kv_head * WIDTH])
-        value_tile = v_tiles.load([first_row, kv_head * WIDTH])
+        value_tile = v_tiles.load([first_row, kv_head * WIDTH // (2 if PAIRED else 1)])
         # A tile ahead, so that tiles themselves can be asked for earlier.
         first_row = page_row(table, tl.minimum(start + TOKENS, end - 1), PAGE_SIZE)
-        key_tile, value_tile = key_tile.to(queries.dtype), value_tile.to(queries.dtype)
-        top, total, mixed = turned_step(score(key_tile, queries), scale, value_tile, top, total, mixed)
+        scores = score(key_tile.to(queries.dtype), queries)
+        if PAIRED:  # what is mixed of the lower numbers and of the upper ones
+            top, total, lower, upper = turned_pair_step(
+                scores, scale, value_tile, top, total, lower, upper, queries.dtype
+            )  # fmt: skip
+        else:
+            top, total, mixed = turned_step(scores, scale, value_tile.to(queries.dtype), top, total, mixed)
+    if PAIRED:
+        mixed = tl.reshape(tl.permute(tl.join(lower, upper), [0, 2, 1]), [WIDTH, queries.shape[0]])
     return top, total, mixed
 
 

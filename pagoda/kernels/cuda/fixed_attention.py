@@ -18,6 +18,7 @@ from pagoda.kernels.cuda.prefill_attention import ROWS_TOGETHER
 from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
+    as_multiplied,
     find_owner,
     load_rows,
     pages_are_paired,
@@ -208,7 +209,8 @@ def _fixed(
     is_number = is_line[:, None] & (lanes < WIDTH)[None, :]
     tokens = (row_start + new_tokens).to(tl.int64)
     head_numbers = kv_head * GROUP + heads
-    queries = load_rows(q, tokens * q_token + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
+    query_offsets = tokens * q_token + head_numbers * q_head
+    queries = as_multiplied(load_rows(q, query_offsets, is_line, lanes, WIDTH, WIDTH_BLOCK), k_pages)
 
     # A line sees the positions [first_seen, last_seen]; no line sees one outside of [first_held, last_held].
     last_seen = num_before + new_tokens

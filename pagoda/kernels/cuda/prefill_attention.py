@@ -19,6 +19,7 @@ from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
     PageTiles,
+    as_multiplied,
     find_owner,
     load_rows,
     page_row,
@@ -46,7 +47,7 @@ class PrefillTile:
     most_registers: int | None = None
 
 
-def prefill_tile(longest: int, num_lines: int, is_light: bool) -> PrefillTile:
+def prefill_tile(longest: int, num_lines: int, is_light: bool, of_bytes: bool = False) -> PrefillTile:
     """The best of benchmarks/gpu/kernels.py on an H200, by the lines of the longest row and of all key/value heads.
 
     Lines for many programs are taken 128 at a time, with so few registers that a multiprocessor has two programs of two
@@ -54,7 +55,7 @@ def prefill_tile(longest: int, num_lines: int, is_light: bool) -> PrefillTile:
     """
     if is_light and longest >= 128 and num_lines >= 128 * MANY_PROGRAMS:
         return PrefillTile(128, BLOCK_TOKENS, 8, 2, most_registers=128)
-    return PrefillTile(min(64, max(16, block_of(longest))), BLOCK_TOKENS, 4, 3)
+    return PrefillTile(min(64, max(16, block_of(longest))), BLOCK_TOKENS, 4, 3, 168 if of_bytes else None)
 
 
 def prefill_attention(
@@ -87,7 +88,8 @@ def prefill_attention(
     group_block = block_of(group)
     num_lines = num_tokens * group_block * num_kv_heads
     is_light = page_tiles is not None and page_tiles.are_light(BLOCK_TOKENS)
-    tile = tile or prefill_tile(max_new * group_block, num_lines, is_light)
+    of_bytes = page_tiles is not None and page_tiles.are_bytes(BLOCK_TOKENS)
+    tile = tile or prefill_tile(max_new * group_block, num_lines, is_light, of_bytes)
     tiles = None if page_tiles is None else page_tiles.of(tile.block_tokens)
     tokens_in_tile = max(tile.lines, group_block) // group_block
     launch: Launch | None = _prefill[(num_kv_heads, num_tokens // tokens_in_tile + num_rows)](
@@ -179,7 +181,8 @@ def _prefill(
     is_line = (new_tokens < num_new) & (heads < GROUP)
     tokens = (row_start + new_tokens).to(tl.int64)
     head_numbers = kv_head * GROUP + heads
-    queries = load_rows(q, tokens * q_token + head_numbers * q_head, is_line, lanes, WIDTH, WIDTH_BLOCK)
+    query_offsets = tokens * q_token + head_numbers * q_head
+    queries = as_multiplied(load_rows(q, query_offsets, is_line, lanes, WIDTH, WIDTH_BLOCK), k_pages)
 
     # A line sees the positions [first_seen, last_seen]; every line sees all of [all_from, all_until), and none sees any
     # outside of [first_held, last_token]. Pages of earlier ones may be another's, or none.

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.cuda.decode_attention import (
+    BYTE_TILE,
     FEW_TILE,
     MANY_TILE,
     SHARED_UNIT,
@@ -32,6 +33,7 @@ from pagoda.kernels.cuda.tiles import (
     LOG2_E,
     LOWEST,
     PageTiles,
+    as_multiplied,
     cut_shared,
     find_owner,
     load_rows,
@@ -70,7 +72,7 @@ def num_shared_slots(max_rows: int, num_heads: int, num_kv_heads: int) -> int:
     return max(max_rows, PROGRAMS_IN_ALL * rows_in_tile // num_kv_heads)
 
 
-def tiles_beside(num_rows: int, is_light: bool) -> tuple[SharedTile, DecodeTile]:
+def tiles_beside(num_rows: int, is_light: bool, of_bytes: bool = False) -> tuple[SharedTile, DecodeTile]:
     """Of this kernel and of the one beside it: the best on an H200, many rows within a model, few in kernels.py.
 
     Many rows wait for what each reads of its own. A quarter of a multiprocessor has 16,384 registers: next to a warp of
@@ -81,7 +83,7 @@ def tiles_beside(num_rows: int, is_light: bool) -> tuple[SharedTile, DecodeTile]
         return SharedTile(LINES, BLOCK_TOKENS, 4, 3, most_registers=168), MANY_TILE
     beside = FEW_TILE
     if num_rows > FEWEST_ROWS:
-        beside = DecodeTile(32, 1, 4, tail_tokens=32, in_pages=False, takes_whole=False)
+        beside = BYTE_TILE if of_bytes else DecodeTile(32, 1, 4, tail_tokens=32, in_pages=False, takes_whole=False)
     return SharedTile(LINES, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 
@@ -124,7 +126,8 @@ def shared_attention(
     group = num_heads // num_kv_heads
     group_block = block_of(group)
     is_light = page_tiles is not None and page_tiles.are_light(BLOCK_TOKENS)
-    best = tiles_beside(num_rows, is_light)
+    of_bytes = page_tiles is not None and page_tiles.are_bytes(BLOCK_TOKENS)
+    best = tiles_beside(num_rows, is_light, of_bytes)
     tile, tile_beside = tile or best[0], tile_beside or best[1]
     tiles = None if page_tiles is None else page_tiles.of(tile.block_tokens)
     rows_in_tile = max(1, tile.lines // group_block)
@@ -254,7 +257,7 @@ def _shared(
     rows = tl.load(members + own_members, mask=own_members < end, other=0)
     head_numbers = kv_head * GROUP + heads
     query_offsets = rows.to(tl.int64) * q_row + head_numbers * q_head
-    queries = load_rows(q, query_offsets, is_line, lanes, WIDTH, WIDTH_BLOCK)
+    queries = as_multiplied(load_rows(q, query_offsets, is_line, lanes, WIDTH, WIDTH_BLOCK), k_pages)
 
     table = page_table + leader.to(tl.int64) * table_row
     keys, values = k_pages + kv_head * kv_head_stride, v_pages + kv_head * kv_head_stride

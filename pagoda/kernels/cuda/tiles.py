@@ -16,6 +16,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 LOG2_E = math.log2(math.e)
 # Where softmax starts before it has seen a score. Finite, so that a row which sees nothing of a tile stays a number.
 LOWEST = tl.constexpr(-1e30)
+# What stands in the rows of a product of the tensor cores: they take no fewer.
+FEWEST_LINES = 16
+LARGEST_FLOAT16 = tl.constexpr(65504.0)
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
@@ -29,6 +32,8 @@ class Tiles(NamedTuple):
 
     keys: TensorDescriptor
     values: TensorDescriptor
+    value_pairs: TensorDescriptor | None
+    """Values of float8, two in a number of sixteen bits."""
 
 
 class PageTiles:
@@ -50,13 +55,17 @@ class PageTiles:
         keys = self._pages[0]
         return self.of(block_tokens) is not None and keys.shape[-1] <= 128 and keys.element_size() == 2
 
+    def are_bytes(self, block_tokens: int) -> bool:
+        """There are such tiles, of numbers of eight bits."""
+        return self.of(block_tokens) is not None and self._pages[0].element_size() == 1
+
     def in_place_of(self, others: PageTiles) -> dict[int, TensorDescriptor]:
         """By what stands in a launch for tiles of other pages that lie alike: what would stand there for these."""
         found: dict[int, TensorDescriptor] = {}
         for block_tokens, old in others._by_size.items():
             new = self.of(block_tokens)
             if old is not None and new is not None:
-                found |= {id(old.keys): new.keys, id(old.values): new.values}
+                found |= {id(one): other for one, other in zip(old, new, strict=True) if other is not None}
         return found
 
 
@@ -65,7 +74,12 @@ def _tiles(k_pages: torch.Tensor, v_pages: torch.Tensor, block_tokens: int) -> T
     if width & (width - 1) or width < 16 or page_size % block_tokens or not k_pages.is_contiguous():
         return None
     shape, strides = [num_pages * page_size, num_heads * width], [num_heads * width, 1]
-    return Tiles(*(TensorDescriptor(x, shape, strides, [block_tokens, width]) for x in (k_pages, v_pages)))
+    keys, values = (TensorDescriptor(x, shape, strides, [block_tokens, width]) for x in (k_pages, v_pages))
+    pairs = None
+    if v_pages.dtype == torch.float8_e4m3fn and width >= 2 * FEWEST_LINES:
+        shape, strides = [num_pages * page_size, num_heads * width // 2], [num_heads * width // 2, 1]
+        pairs = TensorDescriptor(v_pages.view(torch.int16), shape, strides, [block_tokens, width // 2])
+    return Tiles(keys, values, pairs)
 
 
 @triton.jit
@@ -117,6 +131,19 @@ def product(x, y, total):
     if INTERPRETED:  # the interpreter would multiply the bits of bf16 as integers
         x, y = x.to(tl.float32), y.to(tl.float32)
     return tl.dot(x, y, total, input_precision="ieee")
+
+
+@triton.jit
+def as_multiplied(queries, pages):
+    """Queries in the type that they and what pages hold are multiplied in: theirs, but bf16 by float8 in float16.
+
+    One instruction makes two numbers of float16 of two of float8, and three more make them bf16. A query loses nothing
+    but what is beyond the largest float16, which becomes the largest, and below the smallest.
+    """
+    if queries.dtype == tl.bfloat16 and pages.dtype.element_ty.primitive_bitwidth == 8:
+        return tl.clamp(queries.to(tl.float32), -LARGEST_FLOAT16, LARGEST_FLOAT16).to(tl.float16)
+    else:
+        return queries
 
 
 @triton.jit
@@ -174,8 +201,52 @@ def turned_step(scores, scale, values, top, total, mixed):
 
     The total is kept apart by token of a tile, [N, M]: to add it up takes threads that ask each other.
     """
+    top, weights, shrink = _turned_weights(scores, scale, top)
+    mixed = product(tl.trans(values), weights.to(values.dtype), mixed * shrink)
+    return top, total * shrink + weights, mixed
+
+
+@triton.jit
+def turned_pair_step(scores, scale, pairs, top, total, lower, upper, KIND: tl.constexpr):
+    """The same with values of float8 in pairs [N, E / 2], which are multiplied in another type: what is mixed of the
+    lower numbers of each pair and of the upper ones [E / 2, M].
+
+    So values are turned on their way from shared memory, two numbers at a time; a byte by itself is read by itself.
+    """
+    top, weights, shrink = _turned_weights(scores, scale, top)
+    lower_values, upper_values = _apart(tl.trans(pairs))
+    lower = product(lower_values.to(KIND), weights.to(KIND), lower * shrink)
+    upper = product(upper_values.to(KIND), weights.to(KIND), upper * shrink)
+    return top, total * shrink + weights, lower, upper
+
+
+@triton.jit
+def _turned_weights(scores, scale, top):
     new_top = tl.maximum(top, tl.max(scores, 0) * scale)
     weights = tl.exp2(scores * scale - new_top[None, :])
-    shrink = tl.exp2(top - new_top)[None, :]
-    mixed = product(tl.trans(values), weights.to(values.dtype), mixed * shrink)
-    return new_top, total * shrink + weights, mixed
+    return new_top, weights, tl.exp2(top - new_top)[None, :]
+
+
+@triton.jit
+def _apart(pairs):
+    """The lower and the upper of two numbers of float8 in one of sixteen bits, in float16."""
+    if INTERPRETED:  # it knows no instructions
+        lower = pairs.to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+        upper = (pairs >> 8).to(tl.int8).to(tl.float8e4nv, bitcast=True).to(tl.float16)
+        return lower, upper
+    else:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 apart;
+            .reg .b16 lower, upper;
+            prmt.b32 apart, $2, 0, 0x3120;
+            mov.b32 {lower, upper}, apart;
+            cvt.rn.f16x2.e4m3x2 $0, lower;
+            cvt.rn.f16x2.e4m3x2 $1, upper;
+            }""",
+            "=r,=r,r",
+            [pairs],
+            dtype=(tl.float16, tl.float16),
+            is_pure=True,
+            pack=2,
+        )

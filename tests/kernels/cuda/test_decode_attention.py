@@ -7,6 +7,7 @@ import torch
 from pagoda.kernels.base import RopeFrequencies
 from pagoda.kernels.cuda import decode_plan
 from pagoda.kernels.cuda.decode_attention import (
+    BYTE_TILE,
     FEW_ROWS,
     FEW_TILE,
     MANY_TILE,
@@ -111,11 +112,38 @@ def test_whole_tiles_of_pages(kind: str, page_size: int, tile: DecodeTile):
     assert_close(decode.run(tile=tile), decode.expected(), TOLERANCES[kind])
 
 
-@pytest.mark.parametrize("kind", ["f32", "bf16"])
-def test_pages_in_float8(kind: str):
-    case = make_case(rows(1, 31, 33, 70), 16, 2, 32, 0, seed=1)
-    decode = Decode(case, 8, 0, kind, page_dtype=torch.float8_e4m3fn)
-    assert_close(decode.run(), decode.expected(), TOLERANCES[kind])
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("tile", [MANY_TILE, FEW_TILE, BYTE_TILE])
+@pytest.mark.parametrize(("page_size", "head_dim", "window"), [(16, 32, 0), (64, 64, 0), (64, 16, 0), (32, 32, 40)])
+def test_pages_in_float8(kind: str, tile: DecodeTile, page_size: int, head_dim: int, window: int):
+    """Values come in pairs where tiles are whole and heads wide enough."""
+    case = make_case(rows(1, 31, 33, 70, 129, 200), page_size, 2, head_dim, window, seed=1)
+    decode = Decode(case, 8, window, kind, page_dtype=torch.float8_e4m3fn)
+    assert_close(decode.run(tile=tile), decode.expected(), TOLERANCES[kind])
+
+
+@pytest.mark.parametrize("size", [3e4, 1e6, -1e30])
+def test_a_query_beyond_float16_by_pages_in_float8(size: float):
+    """They meet in float16. The token whose key goes furthest along takes all of the softmax."""
+    case = make_case(rows(70), 16, 1, 32, 0, seed=1)
+    case.pages.keys[:, :, 0, 5] = np.arange(case.pages.keys[..., 0, 5].size).reshape(case.pages.keys.shape[:2]) % 13
+    decode = Decode(case, 2, 0, "bf16", page_dtype=torch.float8_e4m3fn)
+    decode.queries[:] = rounded(np.where(np.arange(32) == 5, size, 0).astype(np.float32), torch.bfloat16)
+    out = decode.run()
+    assert out.isfinite().all()
+    assert_close(out, decode.expected(), TOLERANCES["bf16"])
+
+
+@pytest.mark.parametrize("byte", range(0, 256, 51))
+def test_every_number_of_float8_is_mixed_as_it_is(byte: int):
+    """A context of one tile: each token has a value of its own at each place, NaN left out."""
+    numbers = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().nan_to_num(0.0).numpy()
+    case = make_case(rows(17), 16, 1, 32, 0, seed=1)
+    case.pages.keys[:] = 0
+    every = np.arange(case.pages.values.size) * 7 + byte
+    case.pages.values[:] = numbers[every % 256].reshape(case.pages.values.shape)
+    decode = Decode(case, 1, 0, "f32", page_dtype=torch.float8_e4m3fn)
+    assert_close(decode.run(), decode.expected(), TOLERANCES["f32"])
 
 
 @pytest.mark.parametrize("kind", DTYPES)
@@ -223,3 +251,14 @@ def test_pages_ordered_by_head_and_queries_inside_a_wider_row():
 
 def test_few_rows_take_larger_tiles():
     assert decode_tile(FEW_ROWS) is FEW_TILE and decode_tile(FEW_ROWS + 1) is MANY_TILE
+
+
+def test_pages_of_bytes_have_a_tile_of_their_own_but_for_a_single_row():
+    assert decode_tile(1, of_bytes=True) is FEW_TILE
+    assert decode_tile(2, of_bytes=True) is decode_tile(500, of_bytes=True) is BYTE_TILE
+
+
+def test_whole_tiles_end_where_the_tail_begins():
+    decode = Decode(make_case(rows(40), 32, 1, 32, 0, seed=1), 1, 0)
+    with pytest.raises(AssertionError, match="where the tail begins"):
+        decode.run(tile=DecodeTile(32, 1, 3, tail_tokens=16))

@@ -9,7 +9,14 @@ import torch
 
 from pagoda.kernels.cuda import decode_attention as decode
 from pagoda.kernels.cuda import shared_attention as shared
-from pagoda.kernels.cuda.decode_attention import FEW_TILE, MANY_TILE, DecodeTile, decode_attention, decode_workspace
+from pagoda.kernels.cuda.decode_attention import (
+    BYTE_TILE,
+    FEW_TILE,
+    MANY_TILE,
+    DecodeTile,
+    decode_attention,
+    decode_workspace,
+)
 from pagoda.kernels.cuda.decode_plan import DecodePlan, PlanKind
 from pagoda.kernels.cuda.shared_attention import SharedRows, SharedTile, shared_attention
 from pagoda.kernels.cuda.tiles import PageTiles
@@ -134,6 +141,11 @@ def test_many_rows_share_a_multiprocessor_with_more_readers():
     for others in ((128, True), (256, False), (32, True)):
         assert shared.tiles_beside(*others)[0].most_registers is None
     assert shared.tiles_beside(8, is_light=True)[1] == FEW_TILE, "a split is a single tile"
+
+
+@pytest.mark.parametrize("num_rows", [16, 64, 256])
+def test_beside_pages_of_bytes_whole_tiles_are_read(num_rows: int):
+    assert shared.tiles_beside(num_rows, is_light=False, of_bytes=True)[1] == BYTE_TILE
 
 
 @pytest.mark.parametrize("whole", [False, True])
