@@ -77,13 +77,16 @@ def tiles_beside(num_rows: int, is_light: bool, of_bytes: bool = False) -> tuple
 
     Many rows wait for what each reads of its own. A quarter of a multiprocessor has 16,384 registers: next to a warp of
     168 a thread there is room for two that read, also of 168, and for one only next to 227. Few rows wait for what they
-    share, and leave room for a tile more on its way.
+    share, and leave room for a tile more on its way; where that is bytes, they wait for its numbers to be made wider,
+    which twice the warps do sooner.
     """
     if num_rows > MANY_ROWS and is_light:
         return SharedTile(LINES, BLOCK_TOKENS, 4, 3, most_registers=168), MANY_TILE
     beside = FEW_TILE
     if num_rows > FEWEST_ROWS:
         beside = BYTE_TILE if of_bytes else DecodeTile(32, 1, 4, tail_tokens=32, in_pages=False, takes_whole=False)
+    if of_bytes and num_rows <= FEW_ROWS:
+        return SharedTile(LINES, BLOCK_TOKENS, 8, 3), beside
     return SharedTile(LINES, BLOCK_TOKENS, 4, 4 if num_rows <= FEW_ROWS else 3), beside
 
 

@@ -145,7 +145,8 @@ def test_many_rows_share_a_multiprocessor_with_more_readers():
 
 @pytest.mark.parametrize("num_rows", [16, 64, 256])
 def test_beside_pages_of_bytes_whole_tiles_are_read(num_rows: int):
-    assert shared.tiles_beside(num_rows, is_light=False, of_bytes=True)[1] == BYTE_TILE
+    together, beside = shared.tiles_beside(num_rows, is_light=False, of_bytes=True)
+    assert beside == BYTE_TILE and together.num_warps == (8 if num_rows <= 64 else 4)
 
 
 @pytest.mark.parametrize("whole", [False, True])
