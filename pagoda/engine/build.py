@@ -23,6 +23,7 @@ from pagoda.engine.device import INSTALL
 from pagoda.engine.fingerprint import Backend
 from pagoda.engine.loop import EngineLoop
 from pagoda.engine.memory_plan import device_sizes, plan_for, plan_on_device
+from pagoda.engine.prompts import PromptReader
 from pagoda.executor import Executor, FixedCosts, LocalExecutor, MemoryPlan, PageStore, WorkerRows
 from pagoda.executor.forward import EagerForward, RecordedForward, record
 from pagoda.executor.memory import FLOAT32_BYTES
@@ -56,6 +57,10 @@ class Engine:
     kv_cache_type: KVCacheType
     backend: Backend
     sampling_defaults: SamplingDefaults
+
+    def prompt_reader(self) -> PromptReader:
+        """One for each caller: it counts the requests it names."""
+        return PromptReader(self.tokenizer, self.loop.max_model_len, default_sampling=self.sampling_defaults.params())
 
     def close(self) -> None:
         self.loop.executor.close()

@@ -17,7 +17,7 @@ from pagoda.engine.desk import RequestDesk
 from pagoda.engine.llm import engine_config
 from pagoda.engine.messages import AbortRequest, Message, Update
 from pagoda.engine.output import RequestOutput
-from pagoda.engine.prompts import Messages, Prompt, PromptReader
+from pagoda.engine.prompts import Messages, Prompt
 
 IDLE_WAIT_SECONDS = 0.5  # only a safety net: a message wakes the thread at once
 
@@ -69,7 +69,7 @@ class AsyncLLM:
 
     def __init__(self, model: str | Path, *, progress: Progress | None = None, **settings: Any) -> None:
         self._engine = build_engine(engine_config(model, settings), progress)
-        self._reader = PromptReader(self._engine.tokenizer, self._engine.loop.max_model_len)
+        self._reader = self._engine.prompt_reader()
         self._events: asyncio.AbstractEventLoop | None = None
         self._desk = RequestDesk(self._engine.tokenizer, self._send)
         self._thread = EngineThread(self._engine, self._deliver, self._stopped)
@@ -94,7 +94,7 @@ class AsyncLLM:
         text, token_ids = self._reader.read(prompt)
         request = self._reader.request(
             token_ids,
-            sampling_params or self.get_default_sampling_params(),
+            sampling_params,
             request_id,
             priority=priority,
             cache_salt=cache_salt,
@@ -105,9 +105,7 @@ class AsyncLLM:
         self, messages: Messages, sampling_params: SamplingParams | None = None, request_id: str | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages))
-        return self._stream(
-            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params(), request_id), text
-        )
+        return self._stream(self._reader.request(token_ids, sampling_params, request_id), text)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its stream ends with the finish reason `abort`. One that is not here is no error."""

@@ -24,7 +24,7 @@ from pagoda.engine.interrupts import interrupts_deferred
 from pagoda.engine.messages import AbortRequest, AddRequest, PushBackRequest
 from pagoda.engine.output import OutputProcessor, RequestOutput
 from pagoda.engine.progress import BatchProgress
-from pagoda.engine.prompts import Messages, Prompt, PromptReader
+from pagoda.engine.prompts import Messages, Prompt
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 Incoming = tuple[Request, str | None]
@@ -49,7 +49,7 @@ class LLM:
     def __init__(self, model: str | Path, *, progress: Progress | None = None, **settings: Any) -> None:
         self._engine = build_engine(engine_config(model, settings), progress)
         self._outputs = OutputProcessor(self._engine.tokenizer)
-        self._reader = PromptReader(self._engine.tokenizer, self._engine.loop.max_model_len)
+        self._reader = self._engine.prompt_reader()
         self._rejected: dict[str, PagodaError] = {}
 
     @property
@@ -119,17 +119,13 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """One answer as it grows: the same object again and again, each time with more in it."""
         text, token_ids = self._reader.read(prompt)
-        return self._stream(
-            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text
-        )
+        return self._stream(self._reader.request(token_ids, sampling_params), text)
 
     def stream_chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None, **template_variables: Any
     ) -> Iterator[RequestOutput]:
         text, token_ids = self._reader.read_chat(self._reader.render_chat(messages, **template_variables))
-        return self._stream(
-            self._reader.request(token_ids, sampling_params or self.get_default_sampling_params()), text
-        )
+        return self._stream(self._reader.request(token_ids, sampling_params), text)
 
     def save_decision_log(self, path: str | Path) -> None:
         """Write what the scheduler decided and why, for `pagoda why` and `pagoda replay`."""
@@ -157,10 +153,10 @@ class LLM:
 
     def _settings(
         self, count: int, params: Params, priority: Sequence[int] | None
-    ) -> tuple[list[SamplingParams], list[int]]:
-        """For each of so many prompts."""
+    ) -> tuple[list[SamplingParams | None], list[int]]:
+        """For each of so many prompts; None for what the model's files recommend."""
         if params is None or isinstance(params, SamplingParams):
-            each = [params or self.get_default_sampling_params()] * count
+            each: list[SamplingParams | None] = [params] * count
         else:
             each = list(params)
         if len(each) != count:

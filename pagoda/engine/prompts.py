@@ -21,9 +21,15 @@ class PromptReader:
     """Turns prompts and conversations into requests."""
 
     def __init__(
-        self, tokenizer: Tokenizer, max_model_len: int, bytes_per_token: int = BYTES_PER_CONTEXT_TOKEN
+        self,
+        tokenizer: Tokenizer,
+        max_model_len: int,
+        bytes_per_token: int = BYTES_PER_CONTEXT_TOKEN,
+        default_sampling: SamplingParams | None = None,
     ) -> None:
+        """`default_sampling`: of requests that say nothing of it."""
         self._tokenizer = tokenizer
+        self._default_sampling = default_sampling or SamplingParams()
         self._max_bytes = max_model_len * bytes_per_token
         self._template: ChatTemplate | None = None
         self._counter = itertools.count()
@@ -77,9 +83,10 @@ class PromptReader:
         return text, self._tokenizer.encode(text, add_special_tokens=False, max_bytes=self._max_bytes)
 
     def request(
-        self, token_ids: Sequence[int], sampling: SamplingParams, request_id: str | None = None, **extra: Any
+        self, token_ids: Sequence[int], sampling: SamplingParams | None, request_id: str | None = None, **extra: Any
     ) -> Request:
         name = request_id if request_id is not None else str(next(self._counter))
+        sampling = sampling or self._default_sampling
         return Request(request_id=name, prompt_token_ids=tuple(token_ids), sampling=sampling, **extra)
 
     def _read_mapping(self, prompt: Mapping[str, Any]) -> tuple[str | None, list[int]]:
