@@ -78,7 +78,7 @@ def all_parts(model: Path | None) -> list[Part]:
             "precision",
             ours("precision", str(model)),
             120,
-            num_lines=6,
+            num_lines=8,
             obstacle="" if model is not None else "no --model was given",
         ),
         Part("table", ours("run", "--repeats", "3", "--seqs", "1024"), 330, is_timed=True, num_lines=16),

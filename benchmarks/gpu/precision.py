@@ -50,9 +50,9 @@ def captured_logits() -> Iterator[list[np.ndarray]]:
         prompt_scores.score_tokens = usual
 
 
-def of_pagoda(path: Path, token_ids: list[int], dtype: str) -> np.ndarray:
+def of_pagoda(path: Path, token_ids: list[int], dtype: str, kv_cache_type: str = "auto") -> np.ndarray:
     sizes = {"max_model_len": 2048, "max_num_seqs": 64, "block_size": 64, "num_pages": 256}
-    with LLM(path, device="cuda", dtype=dtype, **sizes) as llm:
+    with LLM(path, device="cuda", dtype=dtype, kv_cache_type=kv_cache_type, **sizes) as llm:
         sampling = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
         with captured_logits() as captured:
             llm.generate([token_ids], sampling, use_tqdm=False)
@@ -79,6 +79,7 @@ def main() -> int:
     found = {
         "transformers bf16": of_transformers(args.model, token_ids, torch.bfloat16)[:-1],
         "pagoda bf16": of_pagoda(args.model, token_ids, "bfloat16"),
+        "pagoda bf16, keys and values in fp8": of_pagoda(args.model, token_ids, "bfloat16", "fp8"),
         "pagoda float32": of_pagoda(args.model, token_ids, "float32"),
     }
     by_name = {name: distances(logits, exact) for name, logits in found.items()}
