@@ -50,7 +50,7 @@ Launch = Callable[[], None]
 class Wanted:
     variants: bool
     page_type: torch.dtype
-    """Of those in which other types are measured too: decode, shared and prefill."""
+    """Of the numbers in the pages that decode, shared and prefill read."""
 
     @property
     def token_bytes(self) -> int:
@@ -139,7 +139,7 @@ def decode_cases(wanted: Wanted) -> Iterator[Case]:
         tiles += [DecodeTile(block, 2, 3, 8, tail, in_pages=False) for block, tail in ((16, 64), (32, 64), (64, 64))]
     for lens, heads in DECODE_LENS:
         for tile in tiles:
-            make = functools.partial(decode_launches, lens, heads, wanted.page_type, tile)
+            make = functools.partial(decode_launches, lens, heads, wanted, tile)
             name = f"{name_of(lens)}, {heads}/8 heads, {tile or 'as chosen'}"
             yield Case("decode", name, make, sum(lens) * wanted.token_bytes)
 
@@ -171,16 +171,16 @@ def name_of(lens: list[int]) -> str:
     return f"{len(lens)} x {lens[0]:,}" + (f" to {lens[-1]:,}" if lens[-1] != lens[0] else "")
 
 
-def decode_launches(lens: list[int], heads: int, page_type: torch.dtype, tile: DecodeTile | None) -> list[Launch]:
+def decode_launches(lens: list[int], heads: int, wanted: Wanted, tile: DecodeTile | None) -> list[Launch]:
     rows = len(lens)
     workspace = decode_workspace(rows, heads, 8, 128, "cuda")
     context_lens = torch.tensor(lens, device="cuda", dtype=torch.int32)
     plan = DecodePlan.of(PlanKind(8), rows, "cuda")
     plan.make(context_lens)
     found: list[Launch] = []
-    for _ in range(num_sets(sum(lens) * 8 * 512)):
+    for _ in range(num_sets(sum(lens) * wanted.token_bytes)):
         q, out = (torch.randn((rows, heads, 128), device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        keys, values, table = paged_rows(lens, 8, 128, page_type)
+        keys, values, table = paged_rows(lens, 8, 128, wanted.page_type)
         arguments = (out, q, keys, values, table, plan, SCALE, workspace)
         found.append(functools.partial(decode_attention, *arguments, tile=tile, page_tiles=PageTiles(keys, values)))
     found[-1]()
@@ -189,9 +189,10 @@ def decode_launches(lens: list[int], heads: int, page_type: torch.dtype, tile: D
 
 
 def check_decode(out, q, keys, values, table, lens) -> None:
+    keys, values = keys.float(), values.float()
     for row in (0, len(q) // 2, len(q) - 1):
         length = int(lens[row])
-        flat_keys, flat_values = (x[table[row].long()].flatten(0, 1)[:length] for x in (keys.float(), values.float()))
+        flat_keys, flat_values = (x[table[row].long()].flatten(0, 1)[:length] for x in (keys, values))
         expected = mixed_by_torch(q[row : row + 1], flat_keys, flat_values, SCALE)
         assert_near("decode", out[row : row + 1], expected, 1e-2)
 

@@ -94,7 +94,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=8192, help="max_num_batched_tokens")
     parser.add_argument("--seqs", type=int, default=512, help="max_num_seqs")
     parser.add_argument("--page", type=int, default=64, help="tokens in a page")
-    parser.add_argument("--kv", default="auto", help="what keys and values are kept in: auto or fp8")
+    parser.add_argument("--kv", choices=("auto", "fp8"), default="auto", help="what keys and values are kept in")
     parser.add_argument("--deterministic", action="store_true", help="what the deterministic mode costs")
     parser.add_argument("--vllm", type=Path, help="what benchmarks.gpu.vllm_rows found on this card")
     args = parser.parse_args()

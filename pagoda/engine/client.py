@@ -92,13 +92,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput, None]:
         """The answer as it grows. Leaving the iteration early (or `aclose`) aborts the request."""
         text, token_ids = self._reader.read(prompt)
-        request = self._reader.request(
-            token_ids,
-            sampling_params,
-            request_id,
-            priority=priority,
-            cache_salt=cache_salt,
-        )
+        request = self._reader.request(token_ids, sampling_params, request_id, priority=priority, cache_salt=cache_salt)
         return self._stream(request, text)
 
     def chat(
